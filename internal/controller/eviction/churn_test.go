@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 var (
@@ -33,19 +34,24 @@ func TestEveryLifeEndsRight(t *testing.T) {
 		return
 	}
 	var deleted, refused, averted atomic.Int64
+	var mu sync.Mutex
+	injected := map[virtual.Injection]int{}
 	eachSeed(*seeds, func(seed uint64) bool {
 		w := evictiontest.New(seed)
 		wrong := evictiontest.Churn(w)
 		deleted.Add(int64(w.Requests.Deleted))
 		refused.Add(int64(w.Requests.Refusals))
-		averted.Add(int64(w.Controller.Core().Stats().Averted))
+		mu.Lock()
+		virtual.Add(injected, w.Requests.Line.Injected)
+		mu.Unlock()
+		averted.Add(int64(w.Core().Stats().Averted))
 		if len(wrong) > 0 {
 			t.Errorf("seed %d: %s\n  again with: go test ./eviction -run %s -v -eviction.seed=%d", seed, wrong[0], t.Name(), seed)
 		}
 		return !t.Failed()
 	})
-	t.Logf("%d lives: %d pods evicted, %d requests failed, %d evictions averted by the live state",
-		*seeds, deleted.Load(), refused.Load(), averted.Load())
+	t.Logf("%d lives: %d pods evicted, %d requests failed, %d evictions averted by the live state%s",
+		*seeds, deleted.Load(), refused.Load(), averted.Load(), virtual.Summary(injected))
 	if deleted.Load() == 0 || refused.Load() == 0 || averted.Load() == 0 {
 		t.Error("the lives are too quiet to show anything")
 	}
@@ -85,7 +91,7 @@ func TestEachSafeguardIsNeeded(t *testing.T) {
 			var found atomic.Uint64
 			eachSeed(100_000, func(seed uint64) bool {
 				w := evictiontest.New(seed)
-				w.Controller.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
+				w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
 				if wrong := evictiontest.Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {
 					t.Logf("seed %d: %s", seed, wrong[0])
 				}

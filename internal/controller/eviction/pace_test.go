@@ -5,103 +5,63 @@ package eviction_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
-	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
-// subject names the kind and the object of a request.
-func subject(action eviction.Action) string {
-	switch a := action.(type) {
-	case eviction.ReadNode:
-		return "read node " + a.Node
-	case eviction.ReadPod:
-		return "read pod " + a.Name.Name
-	case eviction.Mark:
-		return "mark pod " + a.Name.Name
-	case eviction.Delete:
-		return "delete pod " + a.Name.Name
-	case eviction.Evict:
-		return "evict pod " + a.Name.Name
-	case eviction.Annotate:
-		return "annotate node " + a.Node
-	}
-	return fmt.Sprintf("%T", action)
+// TestEveryFaultIsSurvived verifies the properties of virtual.Verify: pods that must leave because
+// of a taint of their node or a rule for their device are deleted within 75 s after any fault.
+func TestEveryFaultIsSurvived(t *testing.T) {
+	injected := virtual.Verify(func() *virtual.Subject { return subject(evictiontest.New(0)) }, t.Errorf)
+	t.Log(virtual.Summary(injected))
 }
 
-// most is the maximum number of requests of a kind for an object per minute, whatever the
-// responses.
-const most = 20
-
-// TestRequestsAreSpacedWhateverTheResponses verifies that taint eviction sends few requests of a
-// kind for an object per minute while all requests, or those of one kind, get the same response,
-// and that the pod is deleted within a minute after the responses become normal.
-func TestRequestsAreSpacedWhateverTheResponses(t *testing.T) {
-	type do = func() eviction.Answered
-	answer := func(outcome response.Outcome, carriedOut bool, after time.Duration) func(do) eviction.Answered {
-		return func(do do) eviction.Answered {
-			if carriedOut {
-				do()
-			}
-			return eviction.Answered{Outcome: outcome, RetryAfter: after}
-		}
-	}
-	faults := 0
-	for name, respond := range map[string]func(do) eviction.Answered{
-		"success without effect":       answer(response.OK, false, 0),
-		"404":                          answer(response.Gone, false, 0),
-		"409":                          answer(response.Conflict, false, 0),
-		"429":                          answer(response.Busy, false, 0),
-		"429 with Retry-After":         answer(response.Busy, false, time.Second),
-		"403":                          answer(response.Refused, false, 0),
-		"500 or a time-out":            answer(response.Failed, false, 0),
-		"404, carried out":             answer(response.Gone, true, 0),
-		"carried out, and no response": answer(response.Failed, true, 0),
-	} {
-		for _, kind := range []string{"", "ReadNode", "ReadPod", "Mark", "Delete", "Annotate"} {
-			w := evictiontest.New(0)
-			w.AddNode("n")
-			w.AddPod("p", "n", nil)
-			sent := map[string][]time.Time{}
-			over := false
-			w.Requests.Respond = func(action eviction.Action, do func() eviction.Answered) eviction.Answered {
-				object := subject(action)
-				times := append(sent[object], w.Now)
-				sent[object] = times
-				reads := strings.HasPrefix(object, "read ")
-				if i := len(times) - 1 - most; i >= 0 && w.Now.Sub(times[i]) < time.Minute {
-					t.Fatalf("%s to %q: more than %d requests within a minute: %s", name, kind, most, object)
-				}
-				if over || reads && name == "success without effect" || kind != "" && fmt.Sprintf("%T", action) != "eviction."+kind {
-					return do()
-				}
-				faults++
-				answer := respond(do)
-				if _, marks := action.(eviction.Mark); marks && answer.Outcome == response.OK {
-					unmarked := w.PodNamed("p").Pod
-					answer.Pod = &unmarked
-				}
-				return answer
-			}
-			w.Controller.Start()
-			w.Run(time.Second)
+func subject(w *evictiontest.World) *virtual.Subject {
+	w.AddNode("n")
+	w.AddNode("m")
+	w.AddNode("o")
+	w.AddPod("p", "n", nil)
+	w.AddPod("q", "m", nil)
+	w.AddPod("r", "o", evictiontest.Tolerating(v1.Toleration{Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To[int64](30)}))
+	w.Devices.AddSlice("m", "d1")
+	w.Devices.Allocate("q", "d1", nil)
+	w.Requests.Until = w.Now.Add(time.Hour) // Truth must not report late evictions
+	return &virtual.Subject{
+		Time: w.Time, Process: w.Controller, Faults: &w.Requests.Line.Faults, Requests: &w.Requests.Line.Requests, Watches: w.Watches(),
+		Kinds: []string{"ReadNode", "ReadPod", "ReadDevices", "Mark", "Delete", "Annotate", "WriteStatus"},
+		SetClock: func(ahead time.Duration) {
+			w.Controller.Ahead = ahead
+			w.Truth.EarlyBy = max(w.Truth.EarlyBy, ahead)
+		},
+		Begin: func() {
 			w.Taint("n", "key", "value", false)
-			w.Run(10 * time.Minute)
-			over = true
-			w.Run(time.Minute)
-			if p := w.PodNamed("p"); p != nil && !p.Terminating {
-				t.Errorf("%s to %q: the pod is still there a minute later", name, kind)
+			w.Devices.SetRule("recall", "m", v1.TaintEffectNoExecute)
+			w.Taint("o", "key", "value", false)
+			// The note of the node contains the start of the first taint.
+			w.After(5*time.Second, func() { w.Taint("o", "other", "value", false) })
+			w.Touch("p") // a mark conditional on the observed version conflicts
+		},
+		Recovers: 75 * time.Second,
+		Wrong: func() (wrong []string) {
+			for _, name := range []string{"p", "q", "r"} {
+				if w.PodNamed(name) != nil {
+					wrong = append(wrong, "pod "+name+" still exists")
+				}
 			}
-		}
-	}
-	if faults < 200 {
-		t.Errorf("only %d faults were met", faults)
+			if is := w.Devices.Rule("recall").Condition; is.Status != metav1.ConditionFalse {
+				wrong = append(wrong, fmt.Sprintf("the status of the rule is %s: %s", is.Status, is.Message))
+			}
+			return append(wrong, w.Truth.Wrong...)
+		},
+		Clear:   w.Clear,
+		Entries: func() int { return w.Core().Entries() },
 	}
 }
 
@@ -119,19 +79,8 @@ func TestPodsShareTheFailedReadsOfTheirNode(t *testing.T) {
 		}
 	}
 
-	var reads []time.Time
-	over := false
-	w.Requests.Respond = func(action eviction.Action, do func() eviction.Answered) eviction.Answered {
-		if read, ok := action.(eviction.ReadNode); !ok || read.Node != "n" || over {
-			return do()
-		}
-		reads = append(reads, w.Now)
-		if i := len(reads) - 1 - most; i >= 0 && w.Now.Sub(reads[i]) < time.Minute {
-			t.Fatalf("more than %d reads within a minute", most)
-		}
-		return eviction.Answered{Outcome: response.Refused}
-	}
-
+	w.Requests.Line.Rules = []virtual.Rule{{Fault: virtual.Forbidden, Chance: 1, Kind: "ReadNode", Object: "n"}}
+	w.Requests.Line.Limit = 20
 	w.Controller.Start()
 	w.Taint("n", "key", "value", false)
 	w.Taint("other", "key", "value", false)
@@ -141,8 +90,11 @@ func TestPodsShareTheFailedReadsOfTheirNode(t *testing.T) {
 	}
 
 	w.Run(10 * time.Minute)
-	over = true
+	w.Requests.Line.Rules = nil
 	w.Run(within)
+	if excess := w.Requests.Line.Excess; len(excess) > 0 {
+		t.Error(excess[0])
+	}
 	if w.Requests.Deleted != 2*pods {
 		t.Errorf("%d of %d pods were deleted within %v of the recovery", w.Requests.Deleted-pods, pods, within)
 	}

@@ -26,12 +26,12 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 					w.AddPod(fmt.Sprintf("pod-%d", i), "node", nil)
 					w.RefuseDeletes(fmt.Sprintf("pod-%d", i), 1<<30)
 				}
-				w.Requests.Faults.Until = w.Now.Add(trouble)
+				w.Requests.Until = w.Now.Add(trouble)
 				w.Controller.Start()
 				w.Taint("node", "a", "v", true)
 
 				w.Run(trouble)
-				retries := w.Controller.Core().Stats().Retries
+				retries := w.Core().Stats().Retries
 				if w.Requests.Deleted > 0 || retries < 10*pods {
 					t.Fatalf("%d deleted after %d retries while nothing may be deleted", w.Requests.Deleted, retries)
 				}
@@ -71,7 +71,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 					w.RefuseDeletes(p.Name.Name, failed)
 					all = append(all, p)
 				}
-				w.Requests.Faults.Until = w.Now.Add(time.Hour)
+				w.Requests.Until = w.Now.Add(time.Hour)
 				w.Controller.Start()
 				w.Taint("node", "a", "v", true)
 				w.Run(time.Duration(failed) * longest)

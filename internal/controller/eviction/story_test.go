@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestStories runs testdata/*.story.txt against an API in virtual time. The commands of a story:
@@ -66,7 +67,7 @@ type story struct {
 func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 	s.world = evictiontest.New(1)
 	options := eviction.Options{Budgets: d.HasArg("budgets"), BudgetsFor: argument(t, d, "budgets"), Wall: s.world.Controller.Wall}
-	s.world.Controller.NewCore = func() *eviction.Core { return eviction.New(options) }
+	s.world.NewCore = func() *eviction.Core { return eviction.New(options) }
 	s.world.Trace = func(at time.Time, what string) {
 		quiet := strings.HasPrefix(what, "read") || strings.HasPrefix(what, "mark")
 		if s.reads || !quiet {
@@ -74,7 +75,7 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 		}
 	}
 	if options.Budgets {
-		s.world.Requests.Faults.Until = s.world.Now.Add(time.Hour) // a budget excuses a late eviction
+		s.world.Requests.Until = s.world.Now.Add(time.Hour) // a budget excuses a late eviction
 	}
 	s.world.Controller.Start()
 }
@@ -115,10 +116,10 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "refuse":
 		var times int
 		d.ScanArgs(t, "times", &times)
-		w.Requests.Faults.Until = w.Now.Add(time.Hour)
+		w.Requests.Until = w.Now.Add(time.Hour)
 		w.RefuseDeletes(words[0], times)
 	case "lose-answers":
-		w.Requests.Faults.LostAnswers = 1
+		w.Requests.Line.Rules = []virtual.Rule{{Fault: virtual.Unanswered, Chance: 1, Kind: "Delete", Count: 1}}
 	case "faults":
 		s.faults(t, d, limit)
 	case "late-nodes":
@@ -128,9 +129,9 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "cut-nodes":
 		w.CutNodes(limit.Sub(w.Now), d.HasArg("list"))
 	case "kill":
-		w.Controller.Crash()
+		w.Controller.Kill()
 	case "start":
-		w.Requests.Faults.Until = w.Now // the time without a controller excuses late evictions
+		w.Requests.Until = w.Now // the time without a controller excuses late evictions
 		w.Controller.Start()
 	case "clock":
 		w.Controller.Ahead = argument(t, d, "ahead")
@@ -177,16 +178,18 @@ func (s *story) tellOfDevices(t *testing.T, d *datadriven.TestData, words []stri
 }
 
 func (s *story) faults(t *testing.T, d *datadriven.TestData, until time.Time) {
-	f := evictiontest.Faults{Until: until, Slow: argument(t, d, "slow")}
-	d.MaybeScanArgs(t, "lost", &f.Lost)
-	d.MaybeScanArgs(t, "unanswered", &f.Unanswered)
-	if f.Slow > 0 {
-		f.SlowChance = 1
+	slow := virtual.Rule{Fault: virtual.Slow, Delay: argument(t, d, "slow"), Chance: 1}
+	lost, unanswered := virtual.Rule{Fault: virtual.Lost}, virtual.Rule{Fault: virtual.Unanswered}
+	d.MaybeScanArgs(t, "lost", &lost.Chance)
+	d.MaybeScanArgs(t, "unanswered", &unanswered.Chance)
+	rules := []virtual.Rule{lost, unanswered}
+	if slow.Delay > 0 {
+		rules = append(rules, slow)
 	}
 	if down := argument(t, d, "down"); down > 0 {
-		f.DownFrom, f.DownTo = s.world.Now, s.world.Now.Add(down)
+		rules = append(rules, virtual.Rule{Fault: virtual.Lost, Chance: 1, Until: s.world.Now.Add(down)})
 	}
-	s.world.Requests.Faults = f
+	s.world.Requests.Inject(until, rules...)
 }
 
 func argument(t *testing.T, d *datadriven.TestData, key string) time.Duration {

@@ -26,8 +26,8 @@ func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
 	eachSeed(lives, func(seed uint64) bool {
 		w := evictiontest.New(seed)
 		j := written{world: w, dir: filepath.Join(dir, fmt.Sprint(seed))}
-		w.Controller.NewCore = j.core
-		w.Controller.Told = j.told
+		w.NewCore = j.core
+		w.Controller.Observe = j.told
 		evictiontest.Churn(w)
 		if err := j.end(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)

@@ -68,17 +68,19 @@ func (f Fault) outcome() (outcome response.Outcome, done bool) {
 type Rule struct {
 	Fault  Fault
 	Chance float64 // probability of the fault for each matching request
-	// Kind and Namespace, if set, select requests.
-	Kind, Namespace string
+	// Kind, Namespace and Object, if set, select requests.
+	Kind, Namespace, Object string
+	Count                   int // maximum number of faults; 0 means no limit
 	// From and Until bound the time of the faults. A zero Until means no end.
 	From, Until time.Time
-	// Delay is the maximum delay of a Slow request in each direction, and the Retry-After of BusyFor.
+	// Delay is the longest delay of a Slow request in each direction or the Retry-After of BusyFor.
 	Delay time.Duration
 }
 
 // applies reports whether the rule may inject its fault into a request now.
-func (r *Rule) applies(now time.Time, kind, namespace string, reads bool) bool {
-	return !(reads && writesOnly[r.Fault]) && (r.Kind == "" || r.Kind == kind) && (r.Namespace == "" || r.Namespace == namespace) &&
+func (r *Rule) applies(now time.Time, kind, namespace, object string, reads bool) bool {
+	return !(reads && writesOnly[r.Fault]) && (r.Kind == "" || r.Kind == kind) &&
+		(r.Namespace == "" || r.Namespace == namespace) && (r.Object == "" || r.Object == object) &&
 		!now.Before(r.From) && (r.Until.IsZero() || now.Before(r.Until))
 }
 
@@ -124,8 +126,8 @@ type Faults struct {
 	KillAfter bool
 	// Injected counts the injected faults.
 	Injected map[Injection]int
-	// Failed, if set, is called when a request fails.
-	Failed func()
+	// Faulty, if set, is called for each request with a fault other than Slow.
+	Faulty func(kind string)
 }
 
 // inject counts a fault.
@@ -138,7 +140,7 @@ func (f *Faults) inject(kind string, fault Fault) {
 
 // Requests limits the requests for each object, whatever the responses are.
 type Requests struct {
-	Most   int            // requests of a kind for an object per minute; 0 means no limit
+	Limit  int            // requests of a kind for an object per minute; 0 means no limit
 	Sent   map[string]int // number of requests, by kind
 	Excess []string
 	times  map[string][]time.Time
@@ -150,14 +152,14 @@ func (r *Requests) count(now time.Time, kind, object string) {
 		r.Sent, r.times = map[string]int{}, map[string][]time.Time{}
 	}
 	r.Sent[kind]++
-	if r.Most == 0 {
+	if r.Limit == 0 {
 		return
 	}
 	subject := kind + " " + object
 	times := append(r.times[subject], now)
-	if len(times) > r.Most {
+	if len(times) > r.Limit {
 		if now.Sub(times[0]) < time.Minute {
-			r.Excess = append(r.Excess, fmt.Sprintf("more than %d requests within a minute: %s", r.Most, subject))
+			r.Excess = append(r.Excess, fmt.Sprintf("more than %d requests within a minute: %s", r.Limit, subject))
 		}
 		times = times[1:]
 	}

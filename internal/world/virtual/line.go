@@ -54,8 +54,8 @@ func (l *Line[E, A]) Send(r Request[E]) {
 	there, back := t.Between(l.Least, l.Most), t.Between(l.Least, l.Most)
 	fault, retryAfter := l.draw(r, &there, &back)
 	outcome, done := fault.outcome()
-	if outcome != response.OK && l.Failed != nil {
-		l.Failed()
+	if fault != None && l.Faulty != nil {
+		l.Faulty(r.Kind)
 	}
 
 	respond := func(wait time.Duration, e E) { p.later(wait, func() { p.Step(e) }) }
@@ -93,7 +93,7 @@ func (l *Line[E, A]) draw(r Request[E], there, back *time.Duration) (fault Fault
 	t := l.Process.Time
 	for i := range l.Rules {
 		rule := &l.Rules[i]
-		if !rule.applies(t.Now, r.Kind, r.Namespace, r.Reads) || rule.Fault == Ineffective && r.Ineffective == nil {
+		if !rule.applies(t.Now, r.Kind, r.Namespace, r.Object, r.Reads) || rule.Fault == Ineffective && r.Ineffective == nil {
 			continue
 		}
 		if rule.Fault == Slow {
@@ -106,6 +106,9 @@ func (l *Line[E, A]) draw(r Request[E], there, back *time.Duration) (fault Fault
 		} else if fault == None && t.Chance(rule.Chance) {
 			fault, retryAfter = rule.Fault, rule.Delay
 			l.inject(r.Kind, fault)
+			if rule.Count--; rule.Count == 0 {
+				rule.Chance = 0
+			}
 		}
 	}
 	return fault, retryAfter

@@ -18,6 +18,8 @@ type Process[E, A any] struct {
 	New  func() Core[E, A] // makes the core of a life
 	Tick E
 	Do   func(action A)
+	// Ended, if set, is called at the end of each life.
+	Ended func()
 	// Observe, if set, is called with each event and the resulting actions.
 	Observe func(event E, actions []A)
 	// Ahead is the time by which the process's wall clock is ahead of the API server's clock.
@@ -48,6 +50,9 @@ func (p *Process[E, A]) Start() {
 // Kill ends the life. Its state, undelivered events and outstanding responses are lost, but
 // requests already sent are carried out.
 func (p *Process[E, A]) Kill() {
+	if p.core != nil && p.Ended != nil {
+		p.Ended()
+	}
 	p.life++
 	p.core, p.waiting, p.frozen = nil, nil, false
 	for _, w := range p.watches {
@@ -70,7 +75,7 @@ func (p *Process[E, A]) Freeze(d time.Duration, woken func() []E) {
 			waiting := p.waiting
 			p.waiting = nil
 			for _, show := range waiting {
-				show()
+				p.receive(show)
 			}
 		})
 	})

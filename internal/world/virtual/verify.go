@@ -60,7 +60,7 @@ func Verify(create func() *Subject, report func(format string, args ...any)) map
 		for _, watch := range watchEpisodes {
 			s := create()
 			name := e.name + ", " + watch.name
-			s.Requests.Most = mostRequests
+			s.Requests.Limit = mostRequests
 			s.Process.Start()
 			s.Run(time.Minute)
 			e.set(s, true)

@@ -9,6 +9,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+
+	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // The cluster of a life has few nodes, pods and taint keys, so that they interact often.
@@ -26,7 +29,7 @@ const (
 // response. Then the cluster is idle. The life ends when every pod to be evicted must have been
 // deleted, even with the longest toleration and back-off.
 func Churn(w *World) []string {
-	w.Requests.Faults = randomFaults(w)
+	w.Requests.Inject(Begin.Add(churn), randomFaults(w)...)
 	w.Devices.inUse = w.seed%4 == 2
 
 	// These objects exist before the controller starts, so its first lists are not empty.
@@ -44,12 +47,20 @@ func Churn(w *World) []string {
 	// Then random events happen, while faults last.
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Controller.Start()
+	w.Controller.Ended = func() {
+		w.ended()
+		restartController(w)
+	}
 	for range 10 + w.Rand.IntN(30) {
-		w.After(w.drawBetween(0, churn), func() { makeEvent(w) })
+		w.After(w.Between(0, churn), func() { makeEvent(w) })
 	}
 	w.After(churn, func() {
 		// Without delays, the last events are observed in time.
 		w.DelayWatches(0, 0)
+		for _, watch := range w.Watches() {
+			watch.Restore(true)
+		}
+		w.Requests.Line.KillAt = 0
 		if !w.Controller.Running() {
 			w.Controller.Start()
 		}
@@ -57,7 +68,7 @@ func Churn(w *World) []string {
 
 	// At the end of this run, the faults are over and each deadline has passed, so remaining errors
 	// are permanent.
-	w.Run(churn + 2*recovers + longest*time.Second)
+	w.Run(churn + 2*confirms + longest*time.Second)
 	w.Devices.checkStatuses()
 	return w.Truth.Check()
 }
@@ -76,26 +87,26 @@ func Flap(w *World) []string {
 	w.AddPod("p1", "n1", randomTolerations(w))
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Controller.Start()
-	if w.withChance(0.3) {
-		w.Requests.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
+	if w.Chance(0.3) {
+		w.Requests.Inject(Begin.Add(10*time.Second), append(virtual.Every(0.02), virtual.Rule{Fault: virtual.Unanswered, Chance: 0.3})...)
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
-	w.Run(w.drawBetween(0, 2*time.Second))
+	w.Run(w.Between(0, 2*time.Second))
 	for range 1 + w.Rand.IntN(3) {
-		w.Taint("n1", "a", "v", w.withChance(0.2))
-		w.Run(w.drawBetween(0, 2*time.Second))
+		w.Taint("n1", "a", "v", w.Chance(0.2))
+		w.Run(w.Between(0, 2*time.Second))
 		w.Untaint("n1", "a")
-		w.Run(w.drawBetween(0, 2*time.Second))
+		w.Run(w.Between(0, 2*time.Second))
 	}
 
-	w.Taint("n1", "a", "v", w.withChance(0.2))
-	if w.withChance(0.2) {
-		w.Run(w.drawBetween(0, 2*time.Second))
+	w.Taint("n1", "a", "v", w.Chance(0.2))
+	if w.Chance(0.2) {
+		w.Run(w.Between(0, 2*time.Second))
 		w.Untaint("n1", "a")
 	}
 
-	w.Run(10*time.Second + recovers + longest*time.Second)
+	w.Run(10*time.Second + confirms + longest*time.Second)
 	return w.Truth.Check()
 }
 
@@ -107,64 +118,71 @@ func FlapDevice(w *World) []string {
 	w.Devices.Allocate("p1", "d1", randomDeviceTolerations(w))
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Controller.Start()
-	if w.withChance(0.3) {
-		w.Requests.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
+	if w.Chance(0.3) {
+		w.Requests.Inject(Begin.Add(10*time.Second), append(virtual.Every(0.02), virtual.Rule{Fault: virtual.Unanswered, Chance: 0.3})...)
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
 	// A taint can be withdrawn in three ways: from the slice, by deleting the rule, and by removing
 	// the rule's effect.
-	byRule := w.withChance(0.5)
+	byRule := w.Chance(0.5)
 	set := func(on bool) {
 		switch {
 		case !byRule:
 			w.Devices.TaintDevice("n1", "d1", "a", on)
 		case on:
 			w.Devices.SetRule("a", "", v1.TaintEffectNoExecute)
-		case w.withChance(0.5):
+		case w.Chance(0.5):
 			w.Devices.SetRule("a", "", "None")
 		default:
 			w.Devices.RemoveRule("a")
 		}
 	}
 
-	w.Run(w.drawBetween(0, 2*time.Second))
+	w.Run(w.Between(0, 2*time.Second))
 	for range 1 + w.Rand.IntN(3) {
 		set(true)
-		w.Run(w.drawBetween(0, 2*time.Second))
+		w.Run(w.Between(0, 2*time.Second))
 		set(false)
-		w.Run(w.drawBetween(0, 2*time.Second))
+		w.Run(w.Between(0, 2*time.Second))
 	}
 
 	set(true)
-	if w.withChance(0.2) {
-		w.Run(w.drawBetween(0, 2*time.Second))
+	if w.Chance(0.2) {
+		w.Run(w.Between(0, 2*time.Second))
 		set(false)
 	}
 
-	w.Run(10*time.Second + recovers + longest*time.Second)
+	w.Run(10*time.Second + confirms + longest*time.Second)
 	return w.Truth.Check()
 }
 
 // randomFaults draws the faults of the API server. Three of ten lives have no faults. The others
-// have lost, unanswered and refused requests, and some of them slow responses or an outage as well.
-func randomFaults(w *World) Faults {
-	f := Faults{Until: Begin.Add(churn)}
-	if w.withChance(0.3) {
-		return f
+// have some of them, with random probabilities, and a few have slow responses or an outage.
+func randomFaults(w *World) []virtual.Rule {
+	if w.Chance(0.3) {
+		return nil
 	}
-	f.Lost, f.Unanswered, f.Refused = w.Rand.Float64()*0.3, w.Rand.Float64()*0.3, w.Rand.Float64()*0.3
-	if w.withChance(0.5) {
-		f.Slow, f.SlowChance = 300*time.Millisecond, 0.5
-		if w.withChance(0.3) {
-			f.Slow = 3 * time.Second
+	rules := virtual.Every(0)
+	for i := range rules {
+		if w.Chance(0.5) {
+			rules[i].Chance = w.Rand.Float64() * 0.1
 		}
 	}
-	if w.withChance(0.3) {
-		f.DownFrom = Begin.Add(w.drawBetween(0, churn/2))
-		f.DownTo = f.DownFrom.Add(w.drawBetween(0, churn/2))
+	rules[0].Chance, rules[1].Chance = w.Rand.Float64()*0.3, w.Rand.Float64()*0.3 // lost and unanswered
+	slow := &rules[len(rules)-1]
+	slow.Chance = 0
+	if w.Chance(0.5) {
+		slow.Delay, slow.Chance = 300*time.Millisecond, 0.5
+		if w.Chance(0.3) {
+			slow.Delay = 3 * time.Second
+		}
 	}
-	return f
+	if w.Chance(0.3) {
+		from := Begin.Add(w.Between(0, churn/2))
+		rules = append(rules, virtual.Rule{Fault: virtual.Lost, Chance: 1, From: from, Until: from.Add(w.Between(0, churn/2))})
+	}
+	return rules
 }
 
 // randomDelay draws the delay of a watch: zero in half of the cases.
@@ -182,10 +200,10 @@ func randomTolerations(w *World) []v1.Toleration {
 	var list []v1.Toleration
 	for range w.Rand.IntN(4) {
 		t := v1.Toleration{Operator: v1.TolerationOpExists, Key: string(rune('a' + w.Rand.IntN(3)))}
-		if w.withChance(0.1) {
+		if w.Chance(0.1) {
 			t.Key = ""
 		}
-		if !w.withChance(0.2) {
+		if !w.Chance(0.2) {
 			seconds := int64([]int{-1, 0, 1, 2, 5, 15, 30, longest}[w.Rand.IntN(8)])
 			t.TolerationSeconds = &seconds
 			t.Effect = v1.TaintEffectNoExecute
@@ -198,9 +216,9 @@ func randomTolerations(w *World) []v1.Toleration {
 // makeEvent causes one random event that affects the cluster or its controller.
 func makeEvent(w *World) {
 	node, pod, key := nodeName(w.Rand.IntN(nodes)), podName(w.Rand.IntN(names)), string(rune('a'+w.Rand.IntN(3)))
-	switch w.Rand.IntN(20) {
+	switch w.Rand.IntN(22) {
 	case 0, 1, 2, 3:
-		w.Taint(node, key, "v", w.withChance(0.3))
+		w.Taint(node, key, "v", w.Chance(0.3))
 	case 4, 5:
 		w.Untaint(node, key)
 	case 6, 7:
@@ -211,8 +229,8 @@ func makeEvent(w *World) {
 		}
 	case 10, 11, 12:
 		if p := w.AddPod(pod, node, randomTolerations(w)); p != nil {
-			if w.withChance(0.5) {
-				p.Grace = w.drawBetween(0, 3*time.Second)
+			if w.Chance(0.5) {
+				p.Grace = w.Between(0, 3*time.Second)
 			}
 			allocateDevice(w, pod)
 		}
@@ -224,18 +242,24 @@ func makeEvent(w *World) {
 	case 15:
 		crashController(w)
 	case 16:
-		w.CutPods(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
+		w.CutPods(w.Between(0, 3*time.Second), w.Chance(0.5))
 	case 17:
-		w.CutNodes(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
+		w.CutNodes(w.Between(0, 3*time.Second), w.Chance(0.5))
 	case 18:
 		w.RefuseDeletes(pod, 1+w.Rand.IntN(8))
+	case 20:
+		watch := w.Watches()[w.Rand.IntN(3)]
+		watch.Refuse(w.Between(time.Second, 5*time.Second))
+		w.After(w.Between(0, 10*time.Second), func() { watch.Restore(true) })
+	case 21:
+		w.Controller.Freeze(w.Between(0, 5*time.Second), func() []eviction.Event { return nil })
 	case 19:
 		w.RemoveNode(node)
-		w.After(w.drawBetween(0, time.Second), func() { w.AddNode(node) })
+		w.After(w.Between(0, time.Second), func() { w.AddNode(node) })
 	}
 
 	// The event of a device is in addition to the event above, so that both kinds interact.
-	if w.Devices.inUse && w.withChance(0.5) {
+	if w.Devices.inUse && w.Chance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
 	comeBack(w, pod)
@@ -253,7 +277,7 @@ func deviceHappening(w *World, node, pod, key string) {
 
 	case 4, 5:
 		effect := v1.TaintEffectNoExecute
-		if w.withChance(0.3) {
+		if w.Chance(0.3) {
 			effect = "None"
 		}
 		w.Devices.SetRule(key, []string{node, ""}[w.Rand.IntN(2)], effect)
@@ -261,12 +285,12 @@ func deviceHappening(w *World, node, pod, key string) {
 		w.Devices.RemoveRule(key)
 
 	case 8:
-		w.Devices.CutDevices(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
+		w.Devices.CutDevices(w.Between(0, 3*time.Second), w.Chance(0.5))
 	case 9:
 		switch {
-		case w.withChance(0.3):
+		case w.Chance(0.3):
 			w.Devices.Deallocate(pod)
-		case w.withChance(0.5):
+		case w.Chance(0.5):
 			w.Devices.RemoveSlice(node)
 		default:
 			w.Devices.AddSlice(node, "d1", "d2")
@@ -276,7 +300,7 @@ func deviceHappening(w *World, node, pod, key string) {
 
 // allocateDevice allocates a device to most pods, if there are any devices.
 func allocateDevice(w *World, pod string) {
-	if w.Devices.inUse && w.withChance(0.7) {
+	if w.Devices.inUse && w.Chance(0.7) {
 		w.Devices.Allocate(pod, []string{"d1", "d2"}[w.Rand.IntN(2)], randomDeviceTolerations(w))
 	}
 }
@@ -294,9 +318,9 @@ func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
 
 // comeBack usually recreates a deleted pod under its name, like a StatefulSet.
 func comeBack(w *World, pod string) {
-	if w.PodNamed(pod) == nil && w.withChance(0.7) {
+	if w.PodNamed(pod) == nil && w.Chance(0.7) {
 		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)
-		w.After(w.drawBetween(0, 300*time.Millisecond), func() {
+		w.After(w.Between(0, 300*time.Millisecond), func() {
 			if w.AddPod(pod, node, tolerations) != nil {
 				allocateDevice(w, pod)
 			}
@@ -310,25 +334,28 @@ func flapTaint(w *World, node, key string) {
 	wait := time.Duration(0)
 	for range 1 + w.Rand.IntN(3) {
 		w.After(wait, func() { w.Taint(node, key, "v", false) })
-		wait += w.drawBetween(0, 2*time.Second)
+		wait += w.Between(0, 2*time.Second)
 		w.After(wait, func() { w.Untaint(node, key) })
-		wait += w.drawBetween(0, 2*time.Second)
+		wait += w.Between(0, 2*time.Second)
 	}
-	if w.withChance(0.7) {
+	if w.Chance(0.7) {
 		w.After(wait, func() { w.Taint(node, key, "v", false) })
 	}
 }
 
-// crashController kills the controller and restarts it within five seconds, unless another event
-// has started it by then.
+// crashController kills the controller, immediately or at one of its next requests.
 func crashController(w *World) {
-	if !w.Controller.Running() {
+	if w.Chance(0.3) {
+		w.Requests.Line.KillAt, w.Requests.Line.KillAfter = 1+w.Rand.IntN(10), w.Chance(0.5)
 		return
 	}
-	w.Controller.Crash()
-	life := w.Controller.life
-	w.After(w.drawBetween(0, 5*time.Second), func() {
-		if w.Controller.life == life {
+	w.Controller.Kill()
+}
+
+// restartController restarts a killed controller within five seconds.
+func restartController(w *World) {
+	w.After(w.Between(0, 5*time.Second), func() {
+		if !w.Controller.Running() {
 			w.Controller.Start()
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // Driver is the driver of all devices. Each node has one pool, in one slice; both have the node's
@@ -26,8 +27,8 @@ const Driver = "gpu.example.com"
 // only replaced, because a watch may not have delivered them yet.
 type Devices struct {
 	world *World
-	inUse bool // the random life has devices
-	feed  feed // a single feed for all three kinds; a real API server has three watches
+	inUse bool           // the random life has devices
+	feed  *virtual.Watch // a single feed for all three kinds; a real API server has three watches
 
 	claims map[types.NamespacedName]*eviction.Claim // each has one device
 	slices map[string]*eviction.Slice               // by name, equal to the node's name
@@ -53,7 +54,7 @@ func (d *Devices) AddSlice(node string, names ...string) {
 func (d *Devices) writeSlice(s *eviction.Slice) {
 	d.world.Truth.justifyAll()
 	d.slices[s.Name] = s
-	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.SliceSeen{Slice: *s}) })
+	d.feed.Show(func() { d.world.Controller.Step(eviction.SliceSeen{Slice: *s}) })
 }
 
 // RemoveSlice deletes a node's slice, as when its driver is removed.
@@ -61,7 +62,7 @@ func (d *Devices) RemoveSlice(node string) {
 	if d.slices[node] != nil {
 		d.world.Truth.justifyAll()
 		delete(d.slices, node)
-		d.feed.showChange(func() { d.world.Controller.stepCore(eviction.SliceGone{Name: node}) })
+		d.feed.Show(func() { d.world.Controller.Step(eviction.SliceGone{Name: node}) })
 	}
 }
 
@@ -90,7 +91,7 @@ func (d *Devices) TaintDevice(node, device, key string, on bool) {
 		s.Devices[i].Taints = taints
 	}
 
-	d.world.traceLine("device %s/%s tainted %s: %v", node, device, key, on)
+	d.world.Tracef("device %s/%s tainted %s: %v", node, device, key, on)
 	d.writeSlice(&s)
 }
 
@@ -118,14 +119,14 @@ func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	} else {
 		r.UID = d.world.nextUID(name)
 	}
-	d.world.traceLine("rule %s: %s on %s", name, effect, cmp.Or(node, "all nodes"))
+	d.world.Tracef("rule %s: %s on %s", name, effect, cmp.Or(node, "all nodes"))
 	d.showRule(r)
 }
 
 // showRule stores a rule and delivers it.
 func (d *Devices) showRule(r *eviction.Rule) {
 	d.rules[r.Name] = r
-	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.RuleSeen{Rule: *r}) })
+	d.feed.Show(func() { d.world.Controller.Step(eviction.RuleSeen{Rule: *r}) })
 }
 
 // RemoveRule deletes a rule.
@@ -133,8 +134,8 @@ func (d *Devices) RemoveRule(name string) {
 	if d.rules[name] != nil {
 		d.world.Truth.justifyAll()
 		delete(d.rules, name)
-		d.world.traceLine("rule %s gone", name)
-		d.feed.showChange(func() { d.world.Controller.stepCore(eviction.RuleGone{Name: name}) })
+		d.world.Tracef("rule %s gone", name)
+		d.feed.Show(func() { d.world.Controller.Step(eviction.RuleGone{Name: name}) })
 	}
 }
 
@@ -158,7 +159,7 @@ func (d *Devices) Allocate(name, device string, tolerations []resourcev1.DeviceT
 	c := &eviction.Claim{Name: p.Name, UID: "claim-" + p.UID, For: []types.UID{p.UID}}
 	c.Uses = []eviction.Use{{Device: eviction.Device{Driver: Driver, Pool: p.Node, Name: device}, Tolerations: tolerations}}
 	d.claims[c.Name], d.given[c.Name] = c, d.world.Now
-	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.ClaimSeen{Claim: *c}) })
+	d.feed.Show(func() { d.world.Controller.Step(eviction.ClaimSeen{Claim: *c}) })
 }
 
 // Deallocate deletes a pod's claim, and thus releases its device.
@@ -167,38 +168,38 @@ func (d *Devices) Deallocate(name string) {
 	if d.claims[key] != nil {
 		d.world.Truth.justifyAll()
 		delete(d.claims, key)
-		d.feed.showChange(func() { d.world.Controller.stepCore(eviction.ClaimGone{Name: key}) })
+		d.feed.Show(func() { d.world.Controller.Step(eviction.ClaimGone{Name: key}) })
 	}
 }
 
-// CutDevices breaks the watches of devices for that long; see feed.Cut.
+// CutDevices breaks the watches of devices for that long; see virtual.Watch.Cut.
 func (d *Devices) CutDevices(wait time.Duration, lists bool) { d.feed.Cut(wait, lists) }
 
 // HoldDevices delays the events of devices until the given time.
-func (d *Devices) HoldDevices(until time.Time) { d.feed.HoldUntil = until }
+func (d *Devices) HoldDevices(until time.Time) { d.feed.Hold(until) }
 
 // listDevices delivers all objects, like lists of their kinds.
 func (d *Devices) listDevices() {
 	// The kinds are listed one after the other, so between two lists the controller has incomplete
 	// state.
 	for _, kind := range []eviction.Kind{eviction.Claims, eviction.Slices, eviction.Rules} {
-		d.world.Controller.stepCore(eviction.Listing{Kind: kind})
+		d.world.Controller.Step(eviction.Listing{Kind: kind})
 		switch kind {
 		case eviction.Claims:
 			for _, c := range sortedValues(d.claims, byName) {
-				d.world.Controller.stepCore(eviction.ClaimSeen{Claim: *c})
+				d.world.Controller.Step(eviction.ClaimSeen{Claim: *c})
 			}
 		case eviction.Slices:
 			for _, s := range sortedValues(d.slices, cmp.Compare[string]) {
-				d.world.Controller.stepCore(eviction.SliceSeen{Slice: *s})
+				d.world.Controller.Step(eviction.SliceSeen{Slice: *s})
 			}
 		case eviction.Rules:
 			for _, r := range sortedValues(d.rules, cmp.Compare[string]) {
-				d.world.Controller.stepCore(eviction.RuleSeen{Rule: *r})
+				d.world.Controller.Step(eviction.RuleSeen{Rule: *r})
 			}
 		}
 
-		d.world.Controller.stepCore(eviction.Listed{Kind: kind})
+		d.world.Controller.Step(eviction.Listed{Kind: kind})
 	}
 }
 

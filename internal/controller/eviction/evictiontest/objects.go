@@ -4,6 +4,7 @@
 package evictiontest
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ type Node struct {
 	doubtful    map[string]time.Time // latest start of each taint that a controller may assume
 	written     time.Time            // when the list of taints was last written
 	unseen      bool                 // the list has been written since a controller last observed it
-	noteTrouble time.Time            // last time at which the taints changed, or any request failed
+	noteTrouble time.Time            // last time at which the taints changed, or a note was not written
 }
 
 // Pod is a pod with data about its deletion.
@@ -64,7 +65,7 @@ func (w *World) RemoveNode(name string) {
 	}
 	w.Truth.justifyPods(name)
 	delete(w.nodes, name)
-	w.nodeFeed.showChange(func() { w.Controller.stepCore(eviction.NodeGone{Name: name}) })
+	w.nodeFeed.Show(func() { w.Controller.Step(eviction.NodeGone{Name: name}) })
 }
 
 // HasTaint reports whether the node exists and has a taint with that key.
@@ -103,11 +104,11 @@ func (w *World) Untaint(node, key string) {
 // writeTaints stores another list of taints. It also records which starts of the taints a
 // controller can determine later.
 func (w *World) writeTaints(n *Node, taints []v1.Taint) {
-	w.traceLine("node %s taints: %s", n.Name, describeTaints(taints))
+	w.Tracef("node %s taints: %s", n.Name, describeTaints(taints))
 	n.Taints, n.written, n.unseen, n.noteTrouble = taints, w.Now, true, w.Now
 	// The API server stores this time in whole seconds.
 	n.Witness = w.Now.Truncate(time.Second)
-	if w.Controller.core == nil {
+	if !w.Controller.Running() {
 		n.becomesDoubtful(w.Now)
 	}
 	w.showNode(n)
@@ -144,11 +145,11 @@ func (n *Node) becomesDoubtful(now time.Time) {
 func (w *World) showNode(n *Node) {
 	n.ResourceVersion = w.nextVersion()
 	seen, written := n.Node, n.written
-	w.nodeFeed.showChange(func() {
+	w.nodeFeed.Show(func() {
 		if n.written.Equal(written) {
 			n.unseen = false
 		}
-		w.Controller.stepCore(eviction.NodeSeen{Node: seen})
+		w.Controller.Step(eviction.NodeSeen{Node: seen})
 	})
 }
 
@@ -170,7 +171,7 @@ func (w *World) AddPod(name, node string, tolerations []v1.Toleration) *Pod {
 	p.Name, p.UID, p.Node, p.Tolerations = key, w.nextUID(name), node, tolerations
 	p.Bound, p.ResourceVersion = w.Now.Truncate(time.Second), w.nextVersion()
 	w.pods[key] = p
-	w.traceLine("pod %s created on %s, tolerates %s", p.UID, node, describeTolerations(tolerations))
+	w.Tracef("pod %s created on %s, tolerates %s", p.UID, node, describeTolerations(tolerations))
 	w.showPod(p)
 	return p
 }
@@ -184,7 +185,7 @@ func (w *World) PodNamed(name string) *Pod {
 func (w *World) Edit(name string, tolerations []v1.Toleration) {
 	if p := w.PodNamed(name); p != nil {
 		w.Truth.justifyPod(p)
-		w.traceLine("pod %s tolerates %s", p.UID, describeTolerations(tolerations))
+		w.Tracef("pod %s tolerates %s", p.UID, describeTolerations(tolerations))
 		p.Tolerations, p.ResourceVersion = tolerations, w.nextVersion()
 		w.showPod(p)
 	}
@@ -199,7 +200,7 @@ func (w *World) Touch(name string) {
 }
 
 // RefuseDeletes makes a webhook refuse the given number of deletes of the pod, but none after
-// Faults.Until.
+// Requests.Until.
 func (w *World) RefuseDeletes(name string, times int) {
 	if p := w.PodNamed(name); p != nil {
 		p.refuse = times
@@ -209,7 +210,7 @@ func (w *World) RefuseDeletes(name string, times int) {
 // showPod delivers the current state of the pod.
 func (w *World) showPod(p *Pod) {
 	seen := p.Pod
-	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodSeen{Pod: seen}) })
+	w.podFeed.Show(func() { w.Controller.Step(eviction.PodSeen{Pod: seen}) })
 }
 
 // Terminate carries out a delete: the pod is terminating, and is removed after its grace period. A
@@ -230,9 +231,9 @@ func (w *World) removePod(p *Pod) {
 	}
 	delete(w.pods, p.Name)
 	w.Devices.Deallocate(p.Name.Name) // like the claim controller
-	w.traceLine("pod %s gone", p.UID)
+	w.Tracef("pod %s gone", p.UID)
 	name, uid := p.Name, p.UID
-	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodGone{Name: name, UID: uid}) })
+	w.podFeed.Show(func() { w.Controller.Step(eviction.PodGone{Name: name, UID: uid}) })
 }
 
 // describeTolerations is for the trace.
@@ -249,4 +250,18 @@ func describeTolerations(tolerations []v1.Toleration) string {
 		words = append(words, word)
 	}
 	return strings.Join(words, ", ")
+}
+
+// Clear deletes all objects.
+func (w *World) Clear() {
+	for _, p := range sortedValues(w.pods, byName) {
+		w.removePod(p)
+	}
+	for _, n := range sortedValues(w.nodes, cmp.Compare[string]) {
+		w.Devices.RemoveSlice(n.Name)
+		w.RemoveNode(n.Name)
+	}
+	for _, r := range sortedValues(w.Devices.rules, cmp.Compare[string]) {
+		w.Devices.RemoveRule(r.Name)
+	}
 }

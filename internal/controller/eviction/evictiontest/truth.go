@@ -21,6 +21,9 @@ const (
 	// recovers limits the time until all due pods are deleted after the end of the faults. It
 	// covers the longest back-off and a few attempts.
 	recovers = 25 * time.Second
+	// confirms is recovers after faults that make a delete look accepted. It covers the time until
+	// the watch must have confirmed the delete.
+	confirms = 45 * time.Second
 )
 
 // Truth computes the real deadline of each pod, and checks the controller against it: no delete may
@@ -100,7 +103,7 @@ func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	// window is the allowed age of the attempt's reads. If responses are slow, an attempt repeats
 	// its reads, and the allowed age doubles each time, up to 64 s.
 	window := outdated
-	if t.world.Requests.Faults.Slow > outdated {
+	if t.world.Requests.slowest() > outdated {
 		window = 64 * outdated
 	}
 	if p.justified.IsZero() || t.world.Now.Sub(p.justified) > window {
@@ -113,7 +116,7 @@ func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 	if asked == "" {
 		t.justifyPod(p)
-		if t.world.Now.Sub(p.justified) > t.world.Requests.Faults.Slow+outdated {
+		if t.world.Now.Sub(p.justified) > t.world.Requests.slowest()+outdated {
 			t.reportWrong("delete without UID took %s, which had no reason to go: %v", p.UID, t.trueDeadline(p, false))
 		}
 	}
@@ -133,8 +136,8 @@ func (t *Truth) latenessOf(p *Pod) time.Duration {
 	}
 	// This is the limit without failures, which faults extend.
 	limit := due.At.Add(soon)
-	faults := t.world.Requests.Faults.Until
-	if excuse := faults.Add(recovers); excuse.After(limit) && due.At.Before(faults.Add(recovers-soon)) {
+	faults, excused := t.world.Requests.Until, t.world.Requests.recovers()
+	if excuse := faults.Add(excused); excuse.After(limit) && due.At.Before(faults.Add(excused-soon)) {
 		limit = excuse
 	}
 	return t.world.Now.Sub(limit)
@@ -153,6 +156,6 @@ func (t *Truth) Check() []string {
 // reportWrong records an error with the time since the beginning.
 func (t *Truth) reportWrong(format string, args ...any) {
 	what := fmt.Sprintf("%s: ", t.world.Now.Sub(Begin)) + fmt.Sprintf(format, args...)
-	t.world.traceLine("WRONG %s", what)
+	t.world.Tracef("WRONG %s", what)
 	t.Wrong = append(t.Wrong, what)
 }
