@@ -5,6 +5,7 @@ package nodehealth
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -173,9 +174,11 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.leaseSeen(now, e)
 	case LeaseGone:
 		delete(c.leases, e.Name)
-	// The list contains all renewals, so the watch no longer lags.
+	// The list contains all renewals, so the watch no longer lags. A Lease without a node may have
+	// been deleted before the list.
 	case LeasesListed:
 		c.leasesListed, c.behind = true, ""
+		maps.DeleteFunc(c.leases, func(name string, _ lease) bool { return c.nodesListed && c.nodes[name] == nil })
 	case Blind:
 		if c.blindSince.IsZero() {
 			c.blindSince = now

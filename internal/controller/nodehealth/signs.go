@@ -170,6 +170,7 @@ func laterOf(a, b time.Time) time.Time {
 // marked as gone.
 func (c *Core) nodeGone(n *node) {
 	delete(c.nodes, n.Name)
+	delete(c.leases, n.Name)
 	n.gone = true
 	if n.known {
 		c.addAction(Record{Node: n.Name, UID: n.UID, Reason: "RemovingNode", Message: "Node " + n.Name +

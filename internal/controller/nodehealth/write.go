@@ -180,7 +180,7 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 		return
 	}
 	asked.pace.Stored = answer.Outcome == response.OK
-	if answer.Outcome == response.Gone || answer.Node != nil && answer.Node.UID != n.UID {
+	if answer.Outcome == response.Gone && !asked.marks || answer.Node != nil && answer.Node.UID != n.UID {
 		n.notYet = now.Add(retries.Last) // the watch will deliver the deletion or the new node
 		return
 	}
