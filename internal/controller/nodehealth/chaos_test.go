@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestNodesEndAsTheyAre runs random clusters: kubelets fall silent and return, conditions and
@@ -20,15 +21,18 @@ import (
 // controllers are replaced. It verifies that after a quiet period, every node has exactly the
 // taints required by its state, once each, and all foreign taints.
 func TestNodesEndAsTheyAre(t *testing.T) {
+	injected := map[virtual.Injection]int{}
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		c := chaos(r)
+		virtual.Add(injected, c.line.Injected)
 		for _, name := range c.order {
 			if wrong := c.judge(c.nodes[name]); wrong != "" {
 				t.Fatalf("seed %d: %s: %s\n%s", seed, name, wrong, show(c.nodes[name]))
 			}
 		}
 	}
+	t.Log(virtual.Summary(injected))
 }
 
 // chaos runs the life of a random cluster. The functions in prepare are called with the cluster
@@ -46,23 +50,25 @@ func chaos(r *rand.Rand, prepare ...func(*cluster)) *cluster {
 			c.add(fmt.Sprintf("%s-%d", zone, i), zone)
 		}
 	}
-	c.run(time.Minute)
+	c.Run(time.Minute)
+	c.line.Rules = virtual.Every(0.02)
 	pick := func() *machine { return c.nodes[c.order[r.IntN(len(c.order))]] }
 	for range 20 + r.IntN(60) {
 		happens(c, r, pick())
-		c.run(time.Duration(r.IntN(60_000)) * time.Millisecond)
+		c.Run(time.Duration(r.IntN(60_000)) * time.Millisecond)
 	}
-	c.stale, c.failed = 0, 0
-	if c.cut {
-		c.lookAgain()
+	c.stale, c.line.Rules, c.line.KillAt, c.process.Ahead = 0, nil, 0, 0
+	if !c.process.Running() {
+		c.process.Start()
 	}
+	c.restore()
 	c.nodes[c.order[0]].silent = false // otherwise no node could be evicted
-	c.run(10 * time.Minute)
+	c.Run(10 * time.Minute)
 	return c
 }
 
 func happens(c *cluster, r *rand.Rand, m *machine) {
-	switch r.IntN(12) {
+	switch r.IntN(16) {
 	case 0, 1, 2:
 		m.silent = !m.silent
 	case 3, 4:
@@ -85,34 +91,35 @@ func happens(c *cluster, r *rand.Rand, m *machine) {
 		c.changed(m)
 	case 8:
 		c.stale = r.IntN(5)
-	case 9:
-		c.failed = r.IntN(5)
+	case 9: // an outage
+		c.line.Rules = append(virtual.Every(0.02), virtual.Rule{Fault: virtual.Failing, Chance: 1, Writes: true, Count: 1 + r.IntN(5)})
 	case 10:
-		if !c.cut {
-			c.cut = true
-			c.step(nodehealth.Blind{})
-		} else {
-			c.lookAgain()
+		for _, w := range c.watches {
+			w.Cut(c.Between(0, 2*time.Minute), r.IntN(2) == 0)
 		}
 	case 11:
-		if !c.cut {
-			c.start()
-		}
+		c.process.Start()
+	case 12:
+		w := c.watches[r.IntN(len(c.watches))]
+		w.Refuse(c.Between(time.Second, time.Minute))
+		c.After(c.Between(0, 3*time.Minute), func() { w.Restore(true) })
+	case 13:
+		c.line.KillAt, c.line.KillAfter = 1+r.IntN(4), r.IntN(2) == 0
+	case 14:
+		c.freeze(c.Between(0, 2*time.Minute))
+	case 15: // the clock steps
+		c.process.Ahead = c.Between(-time.Hour, time.Hour)
+	}
+	if !c.process.Running() {
+		c.process.Start()
 	}
 }
 
-// lookAgain reopens the watch with a list.
-func (c *cluster) lookAgain() {
-	c.cut = false
-	c.step(nodehealth.NodesListing{})
-	for _, name := range c.order {
-		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(c.nodes[name].DeepCopy())})
+// restore ends the breaks of all watches.
+func (c *cluster) restore() {
+	for _, w := range c.watches {
+		w.Restore(true)
 	}
-	c.step(nodehealth.NodesListed{})
-	for _, name := range c.order {
-		c.showLease(c.nodes[name])
-	}
-	c.step(nodehealth.Sighted{})
 }
 
 // theirs returns the node's foreign taints.

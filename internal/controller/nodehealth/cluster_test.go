@@ -16,43 +16,50 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/response"
-	"github.com/berth-k8s/berth/internal/world/agenda"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 var begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+
+// Indexes of a cluster's watches.
+const (
+	nodes = iota
+	leases
+)
 
 const beat = 10 * time.Second // interval of Lease renewals by a kubelet
 
 // cluster simulates nodes with kubelets, an API server and the controller, in virtual time.
 type cluster struct {
-	now     time.Time
+	*virtual.Time
+	process *virtual.Process[nodehealth.Event, nodehealth.Action]
+	line    virtual.Line[nodehealth.Event, nodehealth.Action]
+	watches []*virtual.Watch  // of nodes and of Leases
+	lost    map[int]time.Time // time of the last list instead of a broken watch
 	core    *nodehealth.Core
-	life    int
 	options nodehealth.Options
 	nodes   map[string]*machine
 	order   []string
 	rev     int
-	agenda  agenda.Agenda
-	wakeAt  time.Time
 	say     func(string)
 	began   func() // called after the creation of a core
-	told    func(nodehealth.Event, []nodehealth.Action)
 
 	stale  int           // number of upcoming writes with a conflict
-	failed int           // number of upcoming failed writes
-	cut    bool          // watches are broken
 	marks  time.Duration // duration of marking a node's pods
-	frozen bool          // the controller process is stopped
 	skew   time.Duration // offset of the nodes' clocks
-	lags   bool          // the Lease watch lags without being broken
-	unread int           // number of upcoming failed Lease reads
 	leases int           // the latest version of a Lease
 
-	// respond, if set, returns the response to each write. It may call do to carry out the write.
-	respond func(write nodehealth.Action, do func() (response.Outcome, *nodehealth.Node)) (response.Outcome, *nodehealth.Node)
 	// policy, if set, changes each written node before it is stored.
 	policy func(m *machine)
 }
+
+// waking adapts Wake, which returns a time always.
+type waking struct {
+	*nodehealth.Core
+	cluster *cluster
+}
+
+func (w waking) Wake() (time.Time, bool) { return w.Core.Wake(w.cluster.Now), true }
 
 type machine struct {
 	*v1.Node
@@ -66,39 +73,76 @@ type machine struct {
 
 func newCluster(options nodehealth.Options) *cluster {
 	options.ReadsLeases = true
-	c := &cluster{now: begin, options: options, nodes: map[string]*machine{}, say: func(string) {}, began: func() {}, told: func(nodehealth.Event, []nodehealth.Action) {}}
-	c.start()
+	c := &cluster{
+		Time: virtual.NewTime(begin, 1, 1), options: options, nodes: map[string]*machine{}, lost: map[int]time.Time{}, say: func(string) {}, began: func() {},
+	}
+	c.process = &virtual.Process[nodehealth.Event, nodehealth.Action]{Time: c.Time, Tick: nodehealth.Tick{}, Do: c.carryOut,
+		New: func() virtual.Core[nodehealth.Event, nodehealth.Action] {
+			clear(c.lost)
+			c.core = nodehealth.New(c.options)
+			c.began()
+			return waking{c.core, c}
+		}}
+	c.process.Add()
+	c.options.Wall = c.process.Wall
+	c.line = virtual.Line[nodehealth.Event, nodehealth.Action]{Process: c.process, Least: time.Millisecond, Most: time.Millisecond}
+	for i, list := range []func(){nodes: c.listNodes, leases: c.listLeases} {
+		w := virtual.NewWatch(c.process, time.Millisecond, list)
+		w.Lost = func() { c.lost[i] = time.Time{}; c.step(nodehealth.Blind{}) }
+		w.Polled = func() { c.polled(i) }
+		w.Back = func() { c.back(i) }
+		c.watches = append(c.watches, w)
+	}
+	c.process.Start()
 	return c
 }
 
-// start replaces the controller by a new one without state.
-func (c *cluster) start() {
-	c.life++
-	c.core, c.wakeAt = nodehealth.New(c.options), time.Time{}
-	c.began()
+func (c *cluster) step(e nodehealth.Event) { c.process.Step(e) }
+
+func (c *cluster) listNodes() {
 	c.step(nodehealth.NodesListing{})
 	for _, name := range c.order {
-		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(c.nodes[name].Node)})
+		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(c.nodes[name].Node.DeepCopy())})
 	}
 	c.step(nodehealth.NodesListed{})
+}
+
+func (c *cluster) listLeases() {
 	for _, name := range c.order {
-		c.showLease(c.nodes[name])
+		c.step(c.leaseOf(c.nodes[name]))
 	}
 	c.step(nodehealth.LeasesListed{})
+}
+
+// polled and back report lists and restored watches, like nodecontroller.
+func (c *cluster) polled(watch int) {
+	c.lost[watch] = c.Now
+	for _, listed := range c.lost {
+		if c.Now.Sub(listed) > 45*time.Second {
+			return
+		}
+	}
+	c.step(nodehealth.Polled{})
+}
+
+func (c *cluster) back(watch int) {
+	if delete(c.lost, watch); len(c.lost) == 0 {
+		c.step(nodehealth.Sighted{})
+	}
 }
 
 func (c *cluster) add(name, zone string) *machine {
 	m := c.addUnreported(name, zone)
 	c.setCondition(m, v1.NodeReady, v1.ConditionTrue)
 	c.changed(m)
-	c.after(time.Duration(len(c.order)*37%10_000)*time.Millisecond, func() { c.beats(m) })
+	c.After(time.Duration(len(c.order)*37%10_000)*time.Millisecond, func() { c.beats(m) })
 	return m
 }
 
 // addUnreported adds a node without a kubelet.
 func (c *cluster) addUnreported(name, zone string) *machine {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: c.now},
+		Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: c.Now},
 		Labels: map[string]string{v1.LabelTopologyRegion: "r", v1.LabelTopologyZone: zone},
 	}}
 	m := &machine{Node: node}
@@ -122,13 +166,12 @@ func (c *cluster) beats(m *machine) {
 			c.changed(m)
 		}
 	}
-	c.after(beat, func() { c.beats(m) })
+	c.After(beat, func() { c.beats(m) })
 }
 
 func (c *cluster) showLease(m *machine) {
-	if !c.cut && !c.lags {
-		c.step(c.leaseOf(m))
-	}
+	lease := c.leaseOf(m)
+	c.watches[leases].Show(func() { c.step(lease) })
 }
 
 func (c *cluster) leaseOf(m *machine) nodehealth.LeaseSeen {
@@ -138,7 +181,7 @@ func (c *cluster) leaseOf(m *machine) nodehealth.LeaseSeen {
 }
 
 func (c *cluster) setCondition(m *machine, t v1.NodeConditionType, status v1.ConditionStatus) {
-	now := metav1.Time{Time: c.now.Truncate(time.Second)} // with the precision of the API
+	now := metav1.Time{Time: c.Now.Truncate(time.Second)} // with the precision of the API
 	if existing := condition(m.Node, t); existing != nil {
 		existing.Status, existing.LastHeartbeatTime, existing.Reason, existing.Message = status, now, "", ""
 		return
@@ -158,15 +201,15 @@ func condition(node *v1.Node, t v1.NodeConditionType) *v1.NodeCondition {
 func (c *cluster) changed(m *machine) {
 	c.rev++
 	m.ResourceVersion = strconv.Itoa(c.rev)
-	if !c.cut {
-		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.DeepCopy())})
-	}
+	seen := nodehealth.NodeOf(m.DeepCopy())
+	c.watches[nodes].Show(func() { c.step(nodehealth.NodeSeen{Node: seen}) })
 }
 
 func (c *cluster) remove(name string) {
 	delete(c.nodes, name)
 	c.order = slices.DeleteFunc(c.order, func(n string) bool { return n == name })
-	c.step(nodehealth.NodeGone{Name: name})
+	c.watches[nodes].Show(func() { c.step(nodehealth.NodeGone{Name: name}) })
+	c.watches[leases].Show(func() { c.step(nodehealth.LeaseGone{Name: name}) }) // garbage-collected
 }
 
 // has reports whether the node has a taint in the form KEY:EFFECT.
@@ -174,64 +217,22 @@ func (m *machine) has(taint string) bool {
 	return slices.ContainsFunc(m.Spec.Taints, func(t v1.Taint) bool { return t.Key+":"+string(t.Effect) == taint })
 }
 
-func (c *cluster) step(event nodehealth.Event) {
-	if c.frozen {
-		return
-	}
-	actions := c.core.Step(c.now, event)
-	c.told(event, actions)
-	for _, action := range actions {
-		if _, reads := action.(nodehealth.ReadLease); !reads {
-			c.say(action.String())
-		}
-		c.carryOut(action)
-	}
-	if at := c.core.Wake(c.now); !at.Equal(c.wakeAt) {
-		c.wakeAt = at
-		life := c.life
-		c.after(at.Sub(c.now), func() {
-			if c.life == life && c.wakeAt.Equal(at) {
-				c.wakeAt = time.Time{}
-				c.step(nodehealth.Tick{})
-			}
-		})
-	}
-}
-
 func (c *cluster) carryOut(action nodehealth.Action) {
-	life := c.life
-	takes := 2 * time.Millisecond
-	answer := func(ticket response.Ticket, do func() (response.Outcome, *nodehealth.Node)) {
-		if c.respond != nil {
-			carryOut := do
-			do = func() (response.Outcome, *nodehealth.Node) { return c.respond(action, carryOut) }
-		}
-		c.after(takes, func() {
-			outcome, node := do()
-			if c.life == life {
-				c.step(nodehealth.Answered{Ticket: ticket, Outcome: outcome, Node: node})
-			}
-		})
+	if _, reads := action.(nodehealth.ReadLease); !reads {
+		c.say(action.String())
 	}
 	switch a := action.(type) {
 	case nodehealth.ReadLease:
-		c.after(takes, func() {
-			read := nodehealth.Answered{Ticket: a.Ticket, Outcome: response.Gone}
+		c.send("ReadLease", a.Node, a.Ticket, func(bool) nodehealth.Answered {
 			if m := c.nodes[a.Node]; m != nil && m.lease > 0 {
 				seen := c.leaseOf(m)
-				read.Outcome, read.Lease = response.OK, &seen
+				return nodehealth.Answered{Lease: &seen}
 			}
-			if c.unread > 0 {
-				c.unread--
-				read.Outcome, read.Lease = response.Failed, nil
-			}
-			if c.life == life {
-				c.step(read)
-			}
+			return nodehealth.Answered{Outcome: response.Gone}
 		})
 	case nodehealth.WriteStatus:
-		answer(a.Ticket, func() (response.Outcome, *nodehealth.Node) {
-			return c.written(a.Node, a.ResourceVersion, func(m *machine) {
+		c.send("WriteStatus", a.Node, a.Ticket, func(effect bool) nodehealth.Answered {
+			return c.written(a.Node, a.ResourceVersion, effect, func(m *machine) {
 				for _, changed := range a.Conditions {
 					if existing := condition(m.Node, changed.Type); existing != nil {
 						*existing = changed
@@ -242,8 +243,8 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 			})
 		})
 	case nodehealth.WriteNode:
-		answer(a.Ticket, func() (response.Outcome, *nodehealth.Node) {
-			return c.written(a.Node, a.ResourceVersion, func(m *machine) {
+		c.send("WriteNode", a.Node, a.Ticket, func(effect bool) nodehealth.Answered {
+			return c.written(a.Node, a.ResourceVersion, effect, func(m *machine) {
 				if a.SetTaints {
 					m.Spec.Taints = a.Taints
 				}
@@ -253,28 +254,47 @@ func (c *cluster) carryOut(action nodehealth.Action) {
 			})
 		})
 	case nodehealth.MarkPods:
-		takes += c.marks
-		answer(a.Ticket, func() (response.Outcome, *nodehealth.Node) {
-			if c.failed > 0 {
-				c.failed--
-				return response.Failed, nil
-			}
-			if m := c.nodes[a.Node]; m != nil {
+		c.send("MarkPods", a.Node, a.Ticket, func(effect bool) nodehealth.Answered {
+			if m := c.nodes[a.Node]; m != nil && effect {
 				m.marked++
 			}
-			return response.OK, nil
+			return nodehealth.Answered{}
 		})
 	}
 }
 
-func (c *cluster) written(name, version string, change func(*machine)) (response.Outcome, *nodehealth.Node) {
+// send sends a request. do carries it out, if it has an effect.
+func (c *cluster) send(kind, node string, ticket response.Ticket, do func(effect bool) nodehealth.Answered) {
+	event := func(effect bool) func() nodehealth.Event {
+		return func() nodehealth.Event {
+			e := do(effect)
+			e.Ticket = ticket
+			return e
+		}
+	}
+	r := virtual.Request[nodehealth.Event]{
+		Kind: kind, Object: node, Reads: kind == "ReadLease", Do: event(true), Ineffective: event(false),
+		Fail: func(outcome response.Outcome, after time.Duration) nodehealth.Event {
+			e := nodehealth.Answered{Ticket: ticket, Outcome: outcome, RetryAfter: after}
+			// After a conflict the process reads the node, which may fail.
+			if m := c.nodes[node]; m != nil && outcome == response.Conflict && kind != "MarkPods" && c.Chance(0.5) {
+				read := nodehealth.NodeOf(m.DeepCopy())
+				e.Node = &read
+			}
+			return e
+		},
+	}
+	if kind == "MarkPods" {
+		r.Takes, r.Ineffective = c.marks, nil // the core does not watch pods, so it cannot notice a dropped mark
+	}
+	c.line.Send(r)
+}
+
+// written changes a node, unless the write has no effect or its version is outdated.
+func (c *cluster) written(name, version string, effect bool, change func(*machine)) nodehealth.Answered {
 	m := c.nodes[name]
 	if m == nil {
-		return response.Gone, nil
-	}
-	if c.failed > 0 {
-		c.failed--
-		return response.Failed, nil
+		return nodehealth.Answered{Outcome: response.Gone}
 	}
 	if c.stale > 0 {
 		c.stale--
@@ -284,45 +304,23 @@ func (c *cluster) written(name, version string, change func(*machine)) (response
 	outcome := response.OK
 	if m.ResourceVersion != version {
 		outcome = response.Conflict
-	} else {
+	} else if effect {
 		change(m)
 		if c.policy != nil {
 			c.policy(m)
 		}
-		c.rev++
-		m.ResourceVersion = strconv.Itoa(c.rev)
-		if !c.cut {
-			c.after(time.Millisecond, func() { c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.DeepCopy())}) })
-		}
+		c.changed(m)
 	}
 	node := nodehealth.NodeOf(m.DeepCopy())
-	return outcome, &node
+	return nodehealth.Answered{Outcome: outcome, Node: &node}
 }
 
 // freeze stops the controller process for some time. Afterwards, the controller first gets Away and
 // Tick, and then the missed changes.
 func (c *cluster) freeze(d time.Duration) {
-	c.frozen = true
-	from := c.now
-	c.run(d)
-	c.frozen = false
-	c.step(nodehealth.Away{From: from})
-	c.step(nodehealth.Tick{})
-	c.run(10 * time.Millisecond)
-	for _, name := range c.order {
-		c.step(nodehealth.NodeSeen{Node: nodehealth.NodeOf(c.nodes[name].DeepCopy())})
-		c.showLease(c.nodes[name])
-	}
-}
-
-func (c *cluster) after(wait time.Duration, do func()) {
-	c.agenda.Add(c.now.Add(max(0, wait)), do)
-}
-
-func (c *cluster) run(d time.Duration) {
-	end := c.now.Add(d)
-	c.agenda.RunUntil(end, func(now time.Time) { c.now = now })
-	c.now = end
+	from := c.Now
+	c.process.Freeze(d, func() []nodehealth.Event { return []nodehealth.Event{nodehealth.Away{From: from}, nodehealth.Tick{}} })
+	c.Run(d + 10*time.Millisecond)
 }
 
 // table prints one line per zone with its state and the number of evicting nodes.

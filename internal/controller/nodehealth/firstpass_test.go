@@ -20,15 +20,15 @@ func TestANodeIsTakenAtItsWordForOnePass(t *testing.T) {
 	options := nodehealth.Defaults()
 	options.MonitorPeriod, options.MonitorGracePeriod, options.EvictionRate = time.Second, time.Millisecond, 100
 	c := newCluster(options)
-	c.run(options.MonitorPeriod / 2)
+	c.Run(options.MonitorPeriod / 2)
 	m := c.addUnreported("n", "z")
 	m.silent, m.Labels["node.kubernetes.io/exclude-disruption"] = true, ""
 	c.setCondition(m, v1.NodeReady, v1.ConditionFalse)
 	c.changed(m)
 	for _, want := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
-		c.run(options.MonitorPeriod)
+		c.Run(options.MonitorPeriod)
 		if !m.hasEvicting(want) {
-			t.Errorf("after %v the node has the taints %v, want %s", c.now.Sub(begin), m.Spec.Taints, want)
+			t.Errorf("after %v the node has the taints %v, want %s", c.Now.Sub(begin), m.Spec.Taints, want)
 		}
 	}
 }

@@ -53,14 +53,14 @@ func TestPartitionMinuteByMinute(t *testing.T) {
 			c.add(fmt.Sprintf("%s-%d", zone, i+1), zone)
 		}
 	}
-	c.run(time.Minute)
+	c.Run(time.Minute)
 	var minutes []map[string]int
 	for minute := range partitionEnds + 1 {
 		if happens := partition[minute]; happens != nil {
 			happens(c)
 		}
 		minutes = append(minutes, c.evicting())
-		c.run(time.Minute)
+		c.Run(time.Minute)
 	}
 	for _, rule := range documented {
 		for minute := rule.from; minute <= rule.to; minute++ {

@@ -224,7 +224,7 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 		c.add(name, "a")
 	}
 	var marks, stops []response.Ticket
-	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {
+	c.process.Observe = func(_ nodehealth.Event, actions []nodehealth.Action) {
 		for _, action := range actions {
 			switch a := action.(type) {
 			case nodehealth.MarkPods:
@@ -234,19 +234,19 @@ func TestMarkingEndsWhenTheNodeIsBack(t *testing.T) {
 			}
 		}
 	}
-	c.run(time.Minute)
+	c.Run(time.Minute)
 	c.silence("a", 1)
 	c.marks = 30 * time.Second
-	c.run(time.Minute)
+	c.Run(time.Minute)
 	if len(marks) != 1 || len(stops) != 0 {
 		t.Fatalf("marked %v, stopped %v, want one marking", marks, stops)
 	}
 	c.speak()
-	c.run(15 * time.Second)
+	c.Run(15 * time.Second)
 	if !slices.Equal(stops, marks) {
 		t.Errorf("marked %v, stopped %v, want that one stopped", marks, stops)
 	}
-	c.run(time.Minute)
+	c.Run(time.Minute)
 	if len(marks) != 1 || len(stops) != 1 {
 		t.Errorf("marked %v, stopped %v after the node was back", marks, stops)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestStories runs testdata/*.txt. The commands of a story:
@@ -84,7 +85,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "stale":
 		s.stale = number(t, word(0))
 	case "fail":
-		s.failed = number(t, word(0))
+		s.line.Rules = []virtual.Rule{{Fault: virtual.Failing, Chance: 1, Writes: true, Count: number(t, word(0))}}
 	case "cut", "back":
 		s.see(d.Cmd == "cut")
 	case "frozen":
@@ -96,7 +97,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 			s.skew = at
 		}
 	case "restart":
-		s.start()
+		s.process.Start()
 	case "run":
 		return s.pass(t, d)
 	case "show":
@@ -118,9 +119,9 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 			}
 		}
 	}
-	s.run(time.Minute)
+	s.Run(time.Minute)
 	s.say = func(what string) {
-		fmt.Fprintf(&s.lines, "%7.1fs %s\n", s.now.Sub(begin).Seconds()-60, what)
+		fmt.Fprintf(&s.lines, "%7.1fs %s\n", s.Now.Sub(begin).Seconds()-60, what)
 	}
 }
 
@@ -152,18 +153,19 @@ func (s *story) taint(t *testing.T, m *machine, change string) {
 }
 
 func (s *story) see(cut bool) {
-	s.cut = cut
-	if cut {
-		s.step(nodehealth.Blind{})
-		return
+	for _, w := range s.watches {
+		if cut {
+			w.Cut(time.Hour, false)
+		} else {
+			w.Restore(false)
+		}
 	}
-	s.step(nodehealth.Sighted{})
 }
 
 func (s *story) pass(t *testing.T, d *datadriven.TestData) string {
 	total := duration(t, d.CmdArgs[0].Key)
 	if len(d.CmdArgs) == 1 {
-		s.run(total)
+		s.Run(total)
 		return s.lines.String()
 	}
 	each := duration(t, d.CmdArgs[1].Vals[0])
@@ -172,7 +174,7 @@ func (s *story) pass(t *testing.T, d *datadriven.TestData) string {
 	defer func() { s.say = say }()
 	var out strings.Builder
 	for passed := time.Duration(0); passed < total; passed += each {
-		s.run(each)
+		s.Run(each)
 		fmt.Fprintf(&out, "after %v\n%s", passed+each, s.table())
 	}
 	return out.String()

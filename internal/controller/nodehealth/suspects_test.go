@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // suspicious returns a cluster of four nodes in two zones, which has run for a minute.
@@ -18,7 +19,7 @@ func suspicious() *cluster {
 	for _, name := range []string{"a-1", "a-2", "b-1", "b-2"} {
 		c.add(name, name[:1])
 	}
-	c.run(time.Minute)
+	c.Run(time.Minute)
 	return c
 }
 
@@ -36,18 +37,15 @@ func (c *cluster) unknown() (names []string) {
 // watch has caught up.
 func TestNoNodeIsSilentBecauseTheWatchIsBehind(t *testing.T) {
 	c := suspicious()
-	c.lags = true
+	c.watches[leases].Break()
 	c.nodes["b-2"].silent = true
-	c.run(10 * time.Minute)
+	c.Run(10 * time.Minute)
 	if names := c.unknown(); names != nil {
 		t.Errorf("%q were taken for silent while the watch was behind", names)
 	}
 
-	c.lags = false
-	for _, m := range c.nodes {
-		c.showLease(m)
-	}
-	c.run(2 * time.Minute)
+	c.watches[leases].Restore(false)
+	c.Run(2 * time.Minute)
 	if names := c.unknown(); len(names) != 1 || names[0] != "b-2" {
 		t.Errorf("%q are silent, want b-2", names)
 	}
@@ -59,7 +57,7 @@ func TestNoNodeIsSilentBecauseTheWatchIsBehind(t *testing.T) {
 func TestNoNodeIsSilentBeforeItsLeaseWasRead(t *testing.T) {
 	c := suspicious()
 	reads := 0
-	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {
+	c.process.Observe = func(_ nodehealth.Event, actions []nodehealth.Action) {
 		for _, action := range actions {
 			if _, ok := action.(nodehealth.ReadLease); ok {
 				reads++
@@ -67,8 +65,8 @@ func TestNoNodeIsSilentBeforeItsLeaseWasRead(t *testing.T) {
 		}
 	}
 	c.nodes["b-2"].silent = true
-	c.unread = 1 << 30
-	c.run(3 * time.Minute)
+	c.line.Rules = []virtual.Rule{{Fault: virtual.Failing, Chance: 1, Kind: "ReadLease"}}
+	c.Run(3 * time.Minute)
 	if names := c.unknown(); names != nil {
 		t.Errorf("%q were taken for silent though no Lease could be read", names)
 	}
@@ -76,14 +74,14 @@ func TestNoNodeIsSilentBeforeItsLeaseWasRead(t *testing.T) {
 		t.Errorf("%d reads in about two minutes of passes", reads)
 	}
 
-	c.unread = 0
-	c.run(6 * time.Second)
+	c.line.Rules = nil
+	c.Run(6 * time.Second)
 	if names := c.unknown(); len(names) != 1 || names[0] != "b-2" {
 		t.Errorf("%q are silent, want b-2", names)
 	}
 
 	c.nodes["a-1"].silent, c.nodes["a-1"].lease = true, 0
-	c.run(time.Minute)
+	c.Run(time.Minute)
 	if names := c.unknown(); len(names) != 2 {
 		t.Errorf("%q are silent, want a-1, too, which has no Lease", names)
 	}
@@ -93,21 +91,21 @@ func TestNoNodeIsSilentBeforeItsLeaseWasRead(t *testing.T) {
 // while its Lease is being read is not marked Unknown.
 func TestASilentNodeThatIsBackWhenItsLeaseIsRead(t *testing.T) {
 	c := suspicious()
-	c.told = func(_ nodehealth.Event, actions []nodehealth.Action) {
+	c.process.Observe = func(_ nodehealth.Event, actions []nodehealth.Action) {
 		for _, action := range actions {
 			if read, ok := action.(nodehealth.ReadLease); ok && read.Node == "a-1" {
 				m := c.nodes["a-1"]
 				m.renews, m.lease = m.renews+1, c.leases+1000
-				c.after(3*time.Millisecond, func() { c.showLease(m) })
+				c.After(3*time.Millisecond, func() { c.showLease(m) })
 				m.silent = false
 			} else if ok && c.nodes[read.Node] != nil {
 				name := read.Node
-				c.after(time.Millisecond, func() { c.remove(name) })
+				c.After(time.Millisecond, func() { c.remove(name) })
 			}
 		}
 	}
 	c.nodes["a-1"].silent, c.nodes["b-2"].silent = true, true
-	c.run(5 * time.Minute)
+	c.Run(5 * time.Minute)
 	if names := c.unknown(); names != nil || c.nodes["b-2"] != nil {
 		t.Errorf("%q are silent", names)
 	}

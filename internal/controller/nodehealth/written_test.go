@@ -70,7 +70,7 @@ type written struct {
 // of attaches a new journal to each controller of the cluster.
 func (j *written) of(c *cluster) {
 	j.cluster = c
-	c.began, c.told = j.began, j.told
+	c.began, c.process.Observe = j.began, j.told
 	j.began()
 }
 
@@ -82,15 +82,15 @@ func (j *written) began() {
 	}
 	core := j.cluster.core
 	w.Save = func() any { return core.Save() }
-	j.writer, j.turned, j.all = w, j.cluster.now, append(j.all, w)
+	j.writer, j.turned, j.all = w, j.cluster.Now, append(j.all, w)
 	if len(j.all) == 1 {
-		w.Turn(j.cluster.now) // begin another file, for a core that already has state
+		w.Turn(j.cluster.Now) // begin another file, for a core that already has state
 	}
 }
 
 func (j *written) told(e nodehealth.Event, actions []nodehealth.Action) {
-	now := j.cluster.now
-	j.writer.Add(now, now, e, actions)
+	now := j.cluster.Now
+	j.writer.Add(now, j.cluster.process.Wall(now), e, actions)
 	answer, _ := e.(nodehealth.Answered)
 	// The second condition rotates the journal after failed requests, while writes are in back-off.
 	if since := now.Sub(j.turned); since > 97*time.Second || since >= time.Millisecond && answer.Outcome != response.OK {

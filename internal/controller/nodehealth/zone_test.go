@@ -19,14 +19,14 @@ func TestALowRateIsNoReasonToWakeAllTheTime(t *testing.T) {
 	for _, name := range []string{"a-1", "a-2", "a-3", "a-4"} {
 		c.add(name, "a")
 	}
-	c.run(time.Minute)
-	c.told = func(nodehealth.Event, []nodehealth.Action) {
-		if at := c.core.Wake(c.now); at.Before(c.now) {
-			t.Fatalf("at %v the core wants to be woken at %v", c.now, at)
+	c.Run(time.Minute)
+	c.process.Observe = func(nodehealth.Event, []nodehealth.Action) {
+		if at := c.core.Wake(c.Now); at.Before(c.Now) {
+			t.Fatalf("at %v the core wants to be woken at %v", c.Now, at)
 		}
 	}
 	c.silence("a", 2)
-	c.run(5 * time.Minute)
+	c.Run(5 * time.Minute)
 	if evicting := c.evicting()["a"]; evicting != 1 {
 		t.Errorf("%d nodes have a taint that evicts, want the first one only", evicting)
 	}

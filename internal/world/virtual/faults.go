@@ -70,7 +70,8 @@ type Rule struct {
 	Chance float64 // probability of the fault for each matching request
 	// Kind, Namespace and Object, if set, select requests.
 	Kind, Namespace, Object string
-	Count                   int // maximum number of faults; 0 means no limit
+	Writes                  bool // only writes
+	Count                   int  // maximum number of faults; 0 means no limit
 	// From and Until bound the time of the faults. A zero Until means no end.
 	From, Until time.Time
 	// Delay is the longest delay of a Slow request in each direction or the Retry-After of BusyFor.
@@ -79,7 +80,7 @@ type Rule struct {
 
 // applies reports whether the rule may inject its fault into a request now.
 func (r *Rule) applies(now time.Time, kind, namespace, object string, reads bool) bool {
-	return !(reads && writesOnly[r.Fault]) && (r.Kind == "" || r.Kind == kind) &&
+	return !(reads && (r.Writes || writesOnly[r.Fault])) && (r.Kind == "" || r.Kind == kind) &&
 		(r.Namespace == "" || r.Namespace == namespace) && (r.Object == "" || r.Object == object) &&
 		!now.Before(r.From) && (r.Until.IsZero() || now.Before(r.Until))
 }

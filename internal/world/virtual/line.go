@@ -18,6 +18,7 @@ type Request[E any] struct {
 	Object    string
 	Namespace string
 	Reads     bool
+	Takes     time.Duration // time between the arrival and the end of the request
 	// Do carries out the request and returns the response.
 	Do func() E
 	// Ineffective returns the response of a success without effect; nil if there is none.
@@ -53,6 +54,7 @@ func (l *Line[E, A]) Send(r Request[E]) {
 	l.count(t.Now, r.Kind, r.Object)
 	there, back := t.Between(l.Least, l.Most), t.Between(l.Least, l.Most)
 	fault, retryAfter := l.draw(r, &there, &back)
+	there += r.Takes
 	outcome, done := fault.outcome()
 	if fault != None && l.Faulty != nil {
 		l.Faulty(r.Kind)

@@ -26,7 +26,10 @@ type Process[E, A any] struct {
 	Ahead time.Duration
 
 	core    Core[E, A] // nil: not running
-	life    int        // incremented by Start and Kill; responses for earlier lives are lost
+	stepped bool       // since wakeAt and wakes were determined
+	wakeAt  time.Time  // the core's Wake
+	wakes   bool
+	life    int // incremented by Start and Kill; responses for earlier lives are lost
 	watches []*Watch
 	waiting []func() // events that arrived while the process was frozen
 	frozen  bool
@@ -41,7 +44,7 @@ func (p *Process[E, A]) Wall(now time.Time) time.Time { return now.Add(p.Ahead) 
 // Start starts a new life without state. Its watches begin with full lists.
 func (p *Process[E, A]) Start() {
 	p.Kill()
-	p.core = p.New()
+	p.core, p.stepped = p.New(), true
 	for _, w := range p.watches {
 		w.list(true)
 	}
@@ -106,6 +109,7 @@ func (p *Process[E, A]) receive(show func()) {
 }
 
 func (p *Process[E, A]) step(event E) {
+	p.stepped = true
 	actions := p.core.Step(p.Time.Now, event)
 	if p.Observe != nil {
 		p.Observe(event, actions)
@@ -133,7 +137,11 @@ func (p *Process[E, A]) wake() (at time.Time, ok bool) {
 	if p.core == nil || p.frozen {
 		return time.Time{}, false
 	}
-	return p.core.Wake()
+	if p.stepped {
+		p.stepped = false
+		p.wakeAt, p.wakes = p.core.Wake()
+	}
+	return p.wakeAt, p.wakes
 }
 
 func (p *Process[E, A]) tick() { p.step(p.Tick) }

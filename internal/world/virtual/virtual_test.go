@@ -74,7 +74,7 @@ func newWorld(core toggle) *world {
 		},
 	}
 	w.process.Add()
-	w.watch = virtual.NewWatch(w.process, 10*time.Millisecond, func(bool) { w.process.Step(w.state) })
+	w.watch = virtual.NewWatch(w.process, 10*time.Millisecond, func() { w.process.Step(w.state) })
 	w.line = virtual.Line[string, string]{Process: w.process, Least: time.Millisecond, Most: 2 * time.Millisecond}
 	return w
 }

@@ -11,9 +11,11 @@ import (
 // Watch delivers the changes of objects to a process in their order, late, until it breaks. It then
 // resumes, or begins with a list.
 type Watch struct {
-	// List shows all current objects. opens is false if no watch follows, because the API server
-	// refuses watches.
-	List func(opens bool)
+	// List shows all current objects.
+	List func()
+	// Lost, Polled and Back, if set, are called when the process notices that the watch is broken,
+	// after each list while the watch is refused, and when it is restored.
+	Lost, Polled, Back func()
 	// A change is delivered after Lag, and up to Jitter later.
 	Lag, Jitter time.Duration
 
@@ -21,7 +23,8 @@ type Watch struct {
 	time    *Time
 	until   time.Time // earliest delivery
 	broken  bool
-	breaks  int // changes scheduled before a break are dropped
+	lost    bool // the process has noticed that the watch is broken
+	breaks  int  // changes scheduled before a break are dropped
 	last    time.Time
 	unshown []func() // undelivered changes
 }
@@ -34,7 +37,7 @@ type process interface {
 }
 
 // NewWatch adds a watch to a process.
-func NewWatch[E, A any](p *Process[E, A], lag time.Duration, list func(opens bool)) *Watch {
+func NewWatch[E, A any](p *Process[E, A], lag time.Duration, list func()) *Watch {
 	w := &Watch{List: list, Lag: lag, process: p, time: p.Time}
 	p.watches = append(p.watches, w)
 	return w
@@ -73,13 +76,36 @@ func (w *Watch) scheduleNext() {
 // Hold delays all further changes until the given time.
 func (w *Watch) Hold(until time.Time) { w.until = until }
 
-// Break breaks the watch. Further changes wait for Restore.
+// Break breaks the watch, without notice to the process. Further changes wait for Restore.
 func (w *Watch) Break() {
 	if !w.process.Running() || w.broken {
 		return
 	}
 	w.broken, w.last = true, time.Time{}
 	w.breaks++
+}
+
+// lose breaks the watch, and notifies the process.
+func (w *Watch) lose() {
+	if w.process.Running() && !w.broken {
+		w.lost = true
+		w.notify(w.Lost)
+	}
+	w.Break()
+}
+
+// back notifies the process that a lost watch is restored.
+func (w *Watch) back() {
+	if w.lost {
+		w.lost = false
+		w.notify(w.Back)
+	}
+}
+
+func (w *Watch) notify(of func()) {
+	if of != nil {
+		w.process.receive(of)
+	}
 }
 
 // Broken reports whether the watch is broken.
@@ -93,6 +119,7 @@ func (w *Watch) Restore(lists bool) {
 		w.list(true)
 	default:
 		w.broken = false
+		w.back()
 		for range w.unshown {
 			w.scheduleNext()
 		}
@@ -104,14 +131,14 @@ func (w *Watch) Cut(d time.Duration, lists bool) {
 	if w.broken {
 		return
 	}
-	w.Break()
+	w.lose()
 	w.whileBroken(d, func() { w.Restore(lists) })
 }
 
 // Refuse breaks the watch, as an API server that refuses watches does, and lists at the given
 // interval until Restore.
 func (w *Watch) Refuse(every time.Duration) {
-	w.Break()
+	w.lose()
 	w.whileBroken(every, func() {
 		w.list(false)
 		w.Refuse(every)
@@ -130,13 +157,19 @@ func (w *Watch) whileBroken(wait time.Duration, do func()) {
 
 // list drops undelivered changes, whose outcome the list contains, and lists.
 func (w *Watch) list(opens bool) {
+	lost := w.lost
 	w.reset()
-	w.broken = !opens
-	w.process.receive(func() { w.List(opens) })
+	w.lost, w.broken = lost, !opens
+	w.process.receive(w.List)
+	if opens {
+		w.back()
+	} else {
+		w.notify(w.Polled)
+	}
 }
 
 // reset drops undelivered changes and ends a break.
 func (w *Watch) reset() {
 	w.breaks++
-	w.unshown, w.last, w.broken = nil, time.Time{}, false
+	w.unshown, w.last, w.broken, w.lost = nil, time.Time{}, false, false
 }

@@ -70,13 +70,13 @@ func New(seed uint64) *World {
 	w.Controller.Add()
 	w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{Wall: w.Controller.Wall}) }
 
-	w.podFeed = virtual.NewWatch(w.Controller, time.Millisecond, func(bool) { w.listPods() })
-	w.nodeFeed = virtual.NewWatch(w.Controller, time.Millisecond, func(bool) { w.listNodes() })
+	w.podFeed = virtual.NewWatch(w.Controller, time.Millisecond, w.listPods)
+	w.nodeFeed = virtual.NewWatch(w.Controller, time.Millisecond, w.listNodes)
 	w.Devices = Devices{
 		world:  w,
 		claims: map[types.NamespacedName]*eviction.Claim{}, slices: map[string]*eviction.Slice{}, rules: map[string]*eviction.Rule{},
 		given: map[types.NamespacedName]time.Time{},
-		feed:  virtual.NewWatch(w.Controller, time.Millisecond, func(bool) { w.Devices.listDevices() }),
+		feed:  virtual.NewWatch(w.Controller, time.Millisecond, func() { w.Devices.listDevices() }),
 	}
 	w.Truth.world = w
 	w.Requests = newRequests(w)

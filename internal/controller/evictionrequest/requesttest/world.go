@@ -69,7 +69,7 @@ func New(seed uint64) *World {
 	w.Process.Add()
 	w.Line.Process, w.Line.Least, w.Line.Most = w.Process, 10*time.Millisecond, 10*time.Millisecond
 	for kind := range w.Watches {
-		w.Watches[kind] = virtual.NewWatch(w.Process, 20*time.Millisecond, func(bool) { w.list(evictionrequest.Kind(kind)) })
+		w.Watches[kind] = virtual.NewWatch(w.Process, 20*time.Millisecond, func() { w.list(evictionrequest.Kind(kind)) })
 	}
 	return w
 }
