@@ -137,13 +137,18 @@ func (ss *surges) places(p *departure) bool {
 }
 
 // begin adds a replica to the pod's workload. The pod must exist, and its workload must not have
-// another surge. The first request is made immediately.
+// another surge. The first request is made immediately, or after a pause if the workload has just
+// been scaled without success.
 func (ss *surges) begin(p *departure) {
 	s := &surge{
 		departure: p, scaled: p.Surge.Scaled, template: templateOf(ss.cluster.scaled(p.Surge.Scaled)), since: ss.now,
 		note: surgeNote{p.Surge.Replicas, p.UID, ss.wall().Unix()},
 	}
 	ss.list = append(ss.list, s)
+	if s.retry = ss.nextFor(s.scaled.UID); ss.now.Before(s.retry) {
+		ss.wake(s.retry)
+		return
+	}
 	ss.request(s)
 }
 
@@ -154,6 +159,7 @@ func (ss *surges) request(s *surge) {
 	change := Scale{Ticket: s.ticket, Target: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
 	switch s.step {
 	case raising:
+		ss.paced(s.scaled.UID)
 		ss.keepRoom(s.departure)
 		change.Reservation = s.flight
 		ss.addAction(change)
@@ -224,9 +230,11 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 		s.enter(lowering, ss.now) // the pod has left by itself
 	case e.Outcome == response.Gone && s.step == clearing, e.Outcome == response.Gone && s.step == lowering:
 		ss.requested(s) // there is nothing to restore
-	case s.step == raising && (e.Outcome == response.Conflict || e.Outcome == response.Gone): // the plan is outdated
+	// The plan is outdated. A proxy that repeated the request may have caused the conflict, so the
+	// scale may have been raised.
+	case s.step == raising && (e.Outcome == response.Conflict || e.Outcome == response.Gone):
 		s.why, s.outdated = fmt.Sprintf("%s has changed", s.scaled), true
-		s.enter(restored, ss.now)
+		s.enter(lowering, ss.now)
 	case s.step == raising && e.Outcome == response.Refused:
 		s.why, s.final = fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message), true
 		s.enter(restored, ss.now)
@@ -257,6 +265,7 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 func (ss *surges) requested(s *surge) {
 	switch s.step {
 	case raising:
+		delete(ss.paces, s.scaled.UID)
 		s.enter(growing, ss.now)
 		ss.policy.report(s.departure, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
 
