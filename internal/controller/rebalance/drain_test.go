@@ -149,10 +149,10 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 		s.policy.Goals = nil
 		s.draining, s.statuses, s.keeps = true, true, seed%2 == 0
 		s.count()
-		s.run(10 * time.Second)
-		nodes := []string{fmt.Sprintf("n%d", s.r.IntN(4))}
-		if s.r.IntN(4) == 0 {
-			nodes = append(nodes, fmt.Sprintf("n%d", 4+s.r.IntN(2)))
+		s.Run(10 * time.Second)
+		nodes := []string{fmt.Sprintf("n%d", s.Rand.IntN(4))}
+		if s.Rand.IntN(4) == 0 {
+			nodes = append(nodes, fmt.Sprintf("n%d", 4+s.Rand.IntN(2)))
 		}
 		nodes = slices.DeleteFunc(nodes, func(name string) bool { return s.node(name) == nil })
 		options := execute.DrainOptions{Timeout: 20 * time.Minute, Leaving: rebalance.Leaving{
@@ -163,33 +163,33 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 		if seed%3 == 0 {
 			kills := 0
 			s.faults.request = func() bool {
-				if kills == 5 || s.r.IntN(30) > 0 {
+				if kills == 5 || s.Rand.IntN(30) > 0 {
 					return true
 				}
 				kills++
-				s.kill()
-				return s.r.IntN(2) == 0
+				s.process.Kill()
+				return s.Rand.IntN(2) == 0
 			}
 			s.faults.after = func(*v1.Pod) {
-				if s.r.IntN(3) == 0 {
-					s.kill()
+				if s.Rand.IntN(3) == 0 {
+					s.process.Kill()
 				}
 			}
 			failed := 0 // consecutive failures, bounded because a drain ends if the API server keeps responding with errors
 			s.faults.refuse = func(*v1.Pod) response.Outcome {
-				answer := [...]response.Outcome{response.OK, response.OK, response.Busy, response.Failed}[s.r.IntN(4)]
+				answer := [...]response.Outcome{response.OK, response.OK, response.Busy, response.Failed}[s.Rand.IntN(4)]
 				if failed++; answer != response.Failed || failed > 3 {
 					answer, failed = min(answer, response.Busy), 0
 				}
 				return answer
 			}
-			s.faults.lose = func() bool { return s.r.IntN(3) == 0 }
+			s.faults.lose = func() bool { return s.Rand.IntN(3) == 0 }
 		}
 		for try := 0; len(s.drained) == 0 && try < 40; try++ {
-			if s.core == nil {
+			if !s.process.Running() {
 				s.begin(execute.NewDrainer(options))
 			}
-			s.run(2 * time.Minute)
+			s.Run(2 * time.Minute)
 		}
 		evicted += len(s.evicted)
 		replaced += s.results[string(execute.Replaced)]

@@ -46,7 +46,7 @@ func (s *stage) controllersOf(c *cluster.Cluster) *claimcontrollers.Controllers 
 			s.remove(e.Object)
 		}
 	}
-	return &claimcontrollers.Controllers{Cluster: c, Feed: feed, Now: func() metav1.Time { return metav1.NewTime(s.now) }}
+	return &claimcontrollers.Controllers{Cluster: c, Feed: feed, Now: func() metav1.Time { return metav1.NewTime(s.Now) }}
 }
 
 // release deletes or frees the claims of a removed pod.

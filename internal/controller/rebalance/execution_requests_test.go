@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,26 +20,44 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // carryOut executes the core's action after the duration of a request.
 func (s *stage) carryOut(action execute.Action) {
-	life := s.life
+	object, ticket := subject(action)
+	kind := fmt.Sprintf("%T", action)
+	life := s.process.Life()
+	r := virtual.Request[execute.Event]{
+		Kind: kind[strings.Index(kind, ".")+1:], Object: object,
+		Ineffective: func() execute.Event { return execute.Answered{Ticket: ticket, Version: "1"} },
+		Fail: func(outcome response.Outcome, after time.Duration) execute.Event {
+			return execute.Answered{Ticket: ticket, Outcome: outcome, Message: outcome.String(), RetryAfter: after}
+		},
+	}
 	request := func(do func() execute.Event) {
-		s.after(10*time.Millisecond, func() {
-			if s.faults.request != nil && life == s.life && !s.faults.request() {
-				return
+		r.Do = func() execute.Event {
+			if s.faults.request != nil && life == s.process.Life() && !s.faults.request() {
+				return nil
 			}
-			answer := s.respond(action, do) // even if the process that sent the request was killed meanwhile
-			s.after(10*time.Millisecond, func() {
-				if life == s.life && answer != nil {
-					s.step(answer)
-				}
-			})
+			return do() // even if the process that sent the request was killed meanwhile
+		}
+		s.line.Send(r)
+	}
+	// compute passes the result of a computation, which cannot fail, to the process.
+	compute := func(result execute.Event) {
+		s.After(20*time.Millisecond, func() {
+			if life == s.process.Life() {
+				s.step(result)
+			}
 		})
 	}
 	switch a := action.(type) {
 	case execute.Recall:
+		r.Reads = true
+		r.Fail = func(outcome response.Outcome, _ time.Duration) execute.Event {
+			return execute.Recalled{Err: errors.New(outcome.String())}
+		}
 		request(func() execute.Event {
 			version := ""
 			if s.version > 0 {
@@ -53,7 +72,7 @@ func (s *stage) carryOut(action execute.Action) {
 		if s.faults.shy != "" {
 			s.hide(s.faults.shy)
 		}
-		request(func() execute.Event { return execute.Planned{Plan: plan} })
+		compute(execute.Planned{Plan: plan})
 	case execute.Note:
 		request(func() execute.Event { return s.note(a) })
 	case execute.SetTaint:
@@ -66,12 +85,14 @@ func (s *stage) carryOut(action execute.Action) {
 			return s.evict(a)
 		})
 	case execute.ReleaseReservation:
+		r.Fail = nil
 		request(func() execute.Event { s.keep(nil, nil); return nil })
 	case execute.Withdraw:
+		r.Fail = nil
 		request(func() execute.Event { s.withdraw(a); return nil })
 	case execute.PlanDrain:
 		plan := rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: s.profiles, Scales: scales})
-		request(func() execute.Event { return execute.DrainPlanned{Plan: plan} })
+		compute(execute.DrainPlanned{Plan: plan})
 	case execute.PlanRoll:
 		answer := execute.RollPlanned{}
 		if options := (rebalance.Options{Profiles: s.profiles}); a.Next {
@@ -79,7 +100,7 @@ func (s *stage) carryOut(action execute.Action) {
 		} else {
 			answer.Plan = rebalance.PlanRoll(a.State, a.Rolling, options)
 		}
-		request(func() execute.Event { return answer })
+		compute(answer)
 	case execute.SetNode:
 		request(func() execute.Event { return s.setNode(a) })
 	case execute.RollProgress:
@@ -119,12 +140,31 @@ func (s *stage) carryOut(action execute.Action) {
 	}
 }
 
-// respond carries out a request, unless the test's fault handles it.
-func (s *stage) respond(action execute.Action, do func() execute.Event) execute.Event {
-	if s.faults.respond == nil {
-		return do()
+// subject returns the object of a request, and its ticket.
+func subject(action execute.Action) (object string, ticket response.Ticket) {
+	switch a := action.(type) {
+	case execute.Note:
+		// Each move is written once before it begins; that does not count as a repetition.
+		if a.Journal.Move != nil {
+			return "pod " + a.Journal.Move.Name, a.Ticket
+		}
+		return "no move", a.Ticket
+	case execute.SetTaint:
+		return a.Node, a.Ticket
+	case execute.Cordon:
+		return a.Node, a.Ticket
+	case execute.SetNode:
+		return a.Node, a.Ticket
+	case execute.Evict:
+		return a.Name, a.Ticket
+	case execute.Mark:
+		return a.Name, a.Ticket
+	case execute.Scale:
+		return a.Target.String(), a.Ticket
+	case execute.ReleaseReservation:
+		return a.Reservation.Name, 0
 	}
-	return s.faults.respond(action, do)
+	return "", 0
 }
 
 // scales are the kinds with a scale subresource, in addition to those of apps.
@@ -167,12 +207,15 @@ func (s *stage) taint(a execute.SetTaint) execute.Event {
 }
 
 func (s *stage) evict(a execute.Evict) execute.Event {
+	if s.faults.stands {
+		return execute.Answered{Ticket: a.Ticket, Outcome: response.Asked, Message: "a responder is at work"}
+	}
 	if stalls := s.faults.stalls; stalls > 0 {
 		s.faults.stalls = 0
-		s.after(stalls, func() { s.eviction(a) })
+		s.After(stalls, func() { s.eviction(a) })
 		return execute.Answered{Ticket: a.Ticket, Outcome: response.Failed, Message: "no answer"}
 	}
-	if s.now.Before(s.faults.overloaded) {
+	if s.Now.Before(s.faults.overloaded) {
 		s.say("%s: eviction refused", a.Name)
 		return execute.Answered{Ticket: a.Ticket, Outcome: response.Busy, Message: "too many requests"}
 	}
@@ -197,10 +240,10 @@ func (s *stage) ask(a execute.Evict) execute.Event {
 			return
 		}
 		if e := s.eviction(a).(execute.Answered); e.Outcome != response.OK {
-			s.after(5*time.Second, respond)
+			s.After(5*time.Second, respond)
 		}
 	}
-	s.after(s.responds, respond)
+	s.After(s.responds, respond)
 	return answer
 }
 
@@ -236,7 +279,7 @@ func (s *stage) eviction(a execute.Evict) execute.Event {
 		return execute.Answered{Ticket: a.Ticket, Outcome: response.Busy, Message: "the disruption budget " + budget + " says no"}
 	}
 	s.oneAtATime(p)
-	s.evicted[p.UID], s.last = s.now, p
+	s.evicted[p.UID], s.last = s.Now, p
 	s.terminate(p)
 	if s.faults.after != nil {
 		s.faults.after(p)
@@ -253,7 +296,7 @@ func (s *stage) oneAtATime(victim *v1.Pod) {
 	if s.draining {
 		return
 	}
-	if s.last != nil && s.now.Sub(s.evicted[s.last.UID]) < time.Minute {
+	if s.last != nil && s.Now.Sub(s.evicted[s.last.UID]) < time.Minute {
 		owner := metav1.GetControllerOfNoCopy(s.last).UID
 		if up := s.up(owner); up < s.lastUp && !s.stolen[owner] {
 			s.fail("%s is evicted while %d pods of %s are ready, and %d were before", victim.Name, up, owner, s.lastUp)

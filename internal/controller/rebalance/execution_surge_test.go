@@ -96,11 +96,11 @@ func (s *stage) rescaleThrough(a execute.Scale, rs *appsv1.ReplicaSet) execute.E
 		}
 		s.rollouts[a.Target.Through.Name] = a.To
 		s.say("%s is scaled to %d", a.Target, a.To)
-		s.after(50*time.Millisecond, func() {
+		s.After(50*time.Millisecond, func() {
 			s.setScale(s.objects[s.key(rs)], func(metav1.Object, int32) int32 { return a.To })
 		})
 	}
-	life, steps := s.life, []func(){label, scale}
+	life, steps := s.process.Life(), []func(){label, scale}
 	if a.After == "" {
 		slices.Reverse(steps)
 	}
@@ -108,7 +108,7 @@ func (s *stage) rescaleThrough(a execute.Scale, rs *appsv1.ReplicaSet) execute.E
 	if s.faults.halfway != nil {
 		s.faults.halfway()
 	}
-	if life == s.life {
+	if life == s.process.Life() {
 		steps[1]()
 	}
 	return execute.Answered{Ticket: a.Ticket}
@@ -129,7 +129,7 @@ func (s *stage) setScale(object metav1.Object, change func(object metav1.Object,
 		replicas := change(o, *o.Spec.Replicas)
 		o.Spec.Replicas = &replicas
 		s.write(o)
-		s.after(10*time.Millisecond, func() {
+		s.After(10*time.Millisecond, func() {
 			for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 				if rs, ok := s.objects[key].(*appsv1.ReplicaSet); ok && metav1.IsControlledBy(rs, o) {
 					s.setScale(rs, func(metav1.Object, int32) int32 { return replicas })
@@ -143,7 +143,7 @@ func (s *stage) setScale(object metav1.Object, change func(object metav1.Object,
 		o.Spec.Replicas = &replicas
 		s.replicas[o.UID] = int(replicas)
 		s.write(o)
-		s.after(10*time.Millisecond, func() { s.settle(o.UID) })
+		s.After(10*time.Millisecond, func() { s.settle(o.UID) })
 		return replicas
 	}
 	s.t.Fatalf("%T has no scale", object)
@@ -224,22 +224,22 @@ func TestASurgeIsPutBackAfterAKill(t *testing.T) {
 					&rebalance.Policy{})
 				s.draining, s.statuses = true, true
 				s.count()
-				s.run(time.Second)
+				s.Run(time.Second)
 				requests, ended := 0, false
 				s.faults.request = func() bool {
 					if requests++; requests != at {
 						return true
 					}
-					s.kill()
+					s.process.Kill()
 					return done
 				}
 				options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}, Surge: true}}
 				for try := 0; !ended && try < 10; try++ {
-					if s.core == nil {
+					if !s.process.Running() {
 						s.begin(execute.NewDrainer(options))
 					}
 					for range 600 {
-						s.run(200 * time.Millisecond)
+						s.Run(200 * time.Millisecond)
 						if up := s.up("web"); up < 2 {
 							s.fail("%d pods are ready", up)
 						}
@@ -269,21 +269,21 @@ func TestASurgeOfAMoveIsPutBackAfterAKill(t *testing.T) {
 					&rebalance.Policy{Goals: []rebalance.Goal{*rebalance.OwnGoal("heal", 0)}})
 				s.statuses, s.options.Surge = true, true
 				s.count()
-				s.run(time.Second)
+				s.Run(time.Second)
 				requests := 0
 				s.faults.request = func() bool {
 					if requests++; requests != at {
 						return true
 					}
-					s.kill()
+					s.process.Kill()
 					return done
 				}
 				for try := 0; len(s.done) == 0 && try < 10; try++ {
-					if s.core == nil {
+					if !s.process.Running() {
 						s.start()
 					}
 					for range 600 {
-						s.run(200 * time.Millisecond)
+						s.Run(200 * time.Millisecond)
 						if up := s.up("web"); up < 2 {
 							s.fail("%d pods are ready", up)
 						}
@@ -313,12 +313,12 @@ func TestASurgeByAScaleSubresourceIsPutBackAfterAKill(t *testing.T) {
 				&rebalance.Policy{})
 			s.draining, s.statuses = true, true
 			s.count()
-			s.run(time.Second)
+			s.Run(time.Second)
 			requests := 0
 			kills := func() bool {
 				requests++
 				if requests == at {
-					s.kill()
+					s.process.Kill()
 				}
 				return requests != at || how == "after"
 			}
@@ -327,11 +327,11 @@ func TestASurgeByAScaleSubresourceIsPutBackAfterAKill(t *testing.T) {
 			}
 			options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}, Surge: true}}
 			for try := 0; len(s.drained) == 0 && try < 10; try++ {
-				if s.core == nil {
+				if !s.process.Running() {
 					s.begin(execute.NewDrainer(options))
 				}
 				for range 600 {
-					s.run(200 * time.Millisecond)
+					s.Run(200 * time.Millisecond)
 					if up := s.up("web"); up < 2 {
 						s.fail("%d pods are ready", up)
 					}
@@ -362,21 +362,21 @@ func TestASurgeThatIsGivenUpIsPutBackAfterAKill(t *testing.T) {
 				"pod late-0 cpu=20 label=app:web owner=ReplicaSet/late\nbudget all of=app:web unavailable=0\n", &rebalance.Policy{})
 			s.draining, s.statuses = true, true
 			s.count()
-			s.run(time.Second)
+			s.Run(time.Second)
 			requests := 0
 			s.faults.request = func() bool {
 				if requests++; requests != at {
 					return true
 				}
-				s.kill()
+				s.process.Kill()
 				return done
 			}
 			options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}, Surge: true}, Timeout: time.Minute}
 			for try := 0; len(s.drained) == 0 && try < 10; try++ {
-				if s.core == nil {
+				if !s.process.Running() {
 					s.begin(execute.NewDrainer(options))
 				}
-				s.run(2 * time.Minute)
+				s.Run(2 * time.Minute)
 			}
 
 			web := s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}})]

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestExecution runs testdata/*.execution.txt against a cluster in virtual time. A case consists of
@@ -107,7 +108,7 @@ func staged(t *testing.T, d *datadriven.TestData) *stage {
 	if len(goals.Goals) > 0 {
 		if s.statuses = options.Surge; s.statuses {
 			s.count()
-			s.run(time.Second)
+			s.Run(time.Second)
 		}
 		s.start()
 	} else {
@@ -152,7 +153,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	case "start":
 		s.start()
 	case "kill":
-		s.kill()
+		s.process.Kill()
 	case "interrupt":
 		s.step(execute.Stop{})
 	case "refuse":
@@ -197,7 +198,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		}
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil
-			s.after(time.Second, func() {
+			s.After(time.Second, func() {
 				s.setScale(s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Target.Name}})], func(metav1.Object, int32) int32 { return int32(n) })
 			})
 		}
@@ -206,7 +207,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		d.MaybeScanArgs(t, "scale", &scale) // the new scale of the workload
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil
-			s.after(time.Second, func() {
+			s.After(time.Second, func() {
 				for line := range strings.Lines(text) {
 					for _, o := range object(t, strings.TrimSpace(line)) {
 						s.write(o)
@@ -221,7 +222,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 	case "rollout": // begins once a surge has begun
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil
-			s.after(time.Second, func() {
+			s.After(time.Second, func() {
 				if a.Target.Through != nil {
 					rs := s.objects[s.key(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: a.Target.Name}})].(*appsv1.ReplicaSet).DeepCopy()
 					rs.Name, rs.UID, rs.Labels, rs.Spec.Replicas = "next", "next", nil, new(int32(1))
@@ -244,9 +245,9 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.faults.lose = func() bool { s.faults.lose = nil; return true }
 	case "stall":
 		s.faults.stalls = duration(t, d.CmdArgs[0].Vals[0])
-		s.faults.overloaded = s.now.Add(duration(t, d.CmdArgs[1].Vals[0]))
+		s.faults.overloaded = s.Now.Add(duration(t, d.CmdArgs[1].Vals[0]))
 	case "kill-after-eviction":
-		once(func(*v1.Pod) { s.kill() })
+		once(func(*v1.Pod) { s.process.Kill() })
 	case "thief":
 		text := fmt.Sprintf("pod %s owner=none", word(0))
 		for _, arg := range d.CmdArgs[1:] {
@@ -266,7 +267,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		comes := func(*v1.Pod) {
 			for _, o := range object(t, text) {
 				s.write(o)
-				s.after(time.Millisecond, func() { s.schedule(o.GetUID()) })
+				s.After(time.Millisecond, func() { s.schedule(o.GetUID()) })
 			}
 		}
 		switch {
@@ -285,13 +286,13 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		for _, arg := range d.CmdArgs[1:] {
 			text += " " + arg.Key + "=" + arg.Vals[0]
 		}
-		s.after(25*time.Millisecond, func() {
+		s.After(25*time.Millisecond, func() {
 			for _, o := range object(t, text) {
 				s.write(o)
 			}
 		})
 	case "busy":
-		s.busy(word(0), s.now.Add(duration(t, word(1))), 0)
+		s.busy(word(0), s.Now.Add(duration(t, word(1))), 0)
 	case "shy":
 		s.faults.shy = word(0)
 	case "lost":
@@ -318,7 +319,7 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		}
 		once(func(p *v1.Pod) { s.scale(p, n) })
 	case "run":
-		s.run(duration(t, word(0)))
+		s.Run(duration(t, word(0)))
 	case "pods":
 		for _, p := range s.pods() {
 			fmt.Fprintf(&s.lines, "%s on %s\n", p.Name, p.Spec.NodeName)
@@ -396,7 +397,7 @@ func TestAFailedPodWhoseEvictionIsRefusedIsLeft(t *testing.T) {
 		return response.OK
 	}
 	s.start()
-	s.run(5 * time.Minute)
+	s.Run(5 * time.Minute)
 	if len(s.done) != 1 || s.done[0].Moves != 3 || s.done[0].Stopped != "" || s.results[string(execute.Withheld)] != 1 || len(s.wrong) > 0 {
 		t.Errorf("done %+v, %v\n%s", s.done, s.wrong, s.lines.String())
 	}
@@ -415,7 +416,7 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 		s := randomStage(t, seed)
 		waited := slices.ContainsFunc(s.pods(), func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
 		s.start()
-		s.run(40 * time.Minute)
+		s.Run(40 * time.Minute)
 		moves += s.results[string(execute.Arrived)]
 		misses += s.results[string(execute.Elsewhere)] + s.results[string(execute.Pending)]
 		if len(s.done) != 1 {
@@ -426,7 +427,7 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 		}
 		if waited { // the scheduler had a choice for these pods, so more pods can be moved than planned
 			s.start()
-			s.run(40 * time.Minute)
+			s.Run(40 * time.Minute)
 		}
 		s.settled()
 		plan := rebalance.Make(s.state(), s.policy, rebalance.Options{Profiles: s.profiles, Arrived: s.successors()})
@@ -449,23 +450,25 @@ func TestExecutionOfRandomWorlds(t *testing.T) {
 // end workloads have all their pods, no pod is pending that fits on a node, and at least one run
 // has ended, and that pods were moved one at a time, within budgets.
 func TestChaosOfExecution(t *testing.T) {
-	moves := 0
+	moves, injected := 0, map[virtual.Injection]int{}
 	seed, end, runs := seeds(600, 100)
 	for ; seed < end; seed++ {
 		s := randomStage(t, seed)
 		s.disturb()
 		s.start()
 		for range 20 {
-			s.run(time.Minute)
-			if s.core == nil {
+			s.Run(time.Minute)
+			if !s.process.Running() {
 				s.start()
 			}
 		}
-		s.faults = trouble{}
-		s.run(40 * time.Minute)
-		if s.core == nil {
+		s.faults, s.line.Rules = trouble{}, nil
+		virtual.Add(injected, s.line.Injected)
+		s.watch.Restore(true)
+		s.Run(40 * time.Minute)
+		if !s.process.Running() {
 			s.start()
-			s.run(40 * time.Minute)
+			s.Run(40 * time.Minute)
 		}
 		moves += s.results[string(execute.Arrived)]
 		if len(s.done) == 0 {
@@ -477,7 +480,7 @@ func TestChaosOfExecution(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d worlds, %d moves", runs, moves)
+	t.Logf("%d worlds, %d moves%s", runs, moves, virtual.Summary(injected))
 	if moves < runs/6 {
 		t.Errorf("only %d moves in %d worlds: they are too quiet to show anything", moves, runs)
 	}
@@ -485,24 +488,24 @@ func TestChaosOfExecution(t *testing.T) {
 
 func randomStage(t *testing.T, seed uint64) *stage {
 	s := newStage(t, seed, "", nil)
-	text, goals := draw(s.r)
+	text, goals := draw(s.Rand)
 	s = newStage(t, seed, strings.TrimSpace(text), &rebalance.Policy{Goals: goals})
 	return s
 }
 
 // disturb sets faults at random.
 func (s *stage) disturb() {
-	often := func(of int) bool { return s.r.IntN(of) == 0 }
+	often := func(of int) bool { return s.Rand.IntN(of) == 0 }
 	if often(2) {
 		s.faults.refuse = func(*v1.Pod) response.Outcome {
-			return [...]response.Outcome{response.OK, response.OK, response.Busy, response.Refused, response.Failed}[s.r.IntN(5)]
+			return [...]response.Outcome{response.OK, response.OK, response.Busy, response.Refused, response.Failed}[s.Rand.IntN(5)]
 		}
 	}
 	if often(3) {
 		s.faults.lose = func() bool { return often(3) }
 	}
 	if often(3) {
-		s.responds = time.Duration(s.r.IntN(20)) * time.Second
+		s.responds = time.Duration(s.Rand.IntN(20)) * time.Second
 	}
 	s.faults.before = func(p *v1.Pod) {
 		if often(8) {
@@ -510,20 +513,27 @@ func (s *stage) disturb() {
 			s.terminate(p)
 		}
 	}
+	if often(2) {
+		s.line.Rules = virtual.Every(0.02)
+	}
 	thieves := 0
 	s.faults.after = func(p *v1.Pod) {
-		switch s.r.IntN(8) {
+		switch s.Rand.IntN(10) {
+		case 4:
+			s.watch.Cut(s.Between(0, time.Minute), often(2))
+		case 5:
+			s.process.Freeze(s.Between(0, time.Minute), func() []execute.Event { return nil })
 		case 0:
 			thieves++
-			for _, o := range object(s.t, fmt.Sprintf("pod thief%d owner=none cpu=1 on=n%d", thieves, s.r.IntN(4))) {
+			for _, o := range object(s.t, fmt.Sprintf("pod thief%d owner=none cpu=1 on=n%d", thieves, s.Rand.IntN(4))) {
 				s.write(o)
 			}
 		case 1:
 			if often(2) {
-				s.lose(fmt.Sprintf("n%d", s.r.IntN(6)))
+				s.lose(fmt.Sprintf("n%d", s.Rand.IntN(6)))
 			}
 		case 2, 3:
-			s.kill()
+			s.process.Kill()
 		}
 	}
 }

@@ -6,7 +6,6 @@ package rebalance_test
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -27,17 +26,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world"
-	"github.com/berth-k8s/berth/internal/world/agenda"
 	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // stage is a cluster in virtual time: an API, a scheduler, workload controllers, kubelets, and the
 // process that carries out moves.
 type stage struct {
+	*virtual.Time
+	process *virtual.Process[execute.Event, execute.Action]
+	line    virtual.Line[execute.Event, execute.Action]
+	watch   *virtual.Watch
+	shown   map[string]metav1.Object // the objects that the process has seen
+
 	t        testing.TB
-	now      time.Time
-	r        *rand.Rand
-	due      agenda.Agenda
 	objects  map[string]metav1.Object
 	replicas map[types.UID]int
 	template map[types.UID]*v1.Pod
@@ -47,8 +49,7 @@ type stage struct {
 	policy   *rebalance.Policy
 	profiles []*plugins.Profile
 	options  execute.Options
-	core     core // nil if no process runs
-	life     int  // number of the core's life; responses for earlier lives are dropped
+	next     core // the core of the next process
 	journal  execute.Journal
 	version  int
 
@@ -85,10 +86,7 @@ type keptRoom struct {
 }
 
 // core is the state machine of the process: a Core, a Drainer or a Roller.
-type core interface {
-	Step(now time.Time, event execute.Event) []execute.Action
-	Wake() (at time.Time, ok bool)
-}
+type core = virtual.Core[execute.Event, execute.Action]
 
 // trouble holds the faults to inject. Functions are called for every request or event.
 type trouble struct {
@@ -110,10 +108,8 @@ type trouble struct {
 	scaled     func(a execute.Scale) // called after a workload was scaled
 	marked     func()                // called after a pod got the lowest deletion cost
 
-	// respond, if set, returns the response to each request, and decides whether to carry it out.
-	respond func(action execute.Action, do func() execute.Event) execute.Event
-	blind   bool // watches no longer show changes
-	idle    bool // controllers no longer create pods
+	idle   bool // controllers no longer create pods
+	stands bool // EvictionRequests stand for ever
 
 	unwritable bool   // the journal cannot be written
 	open       string // a node that cannot be closed
@@ -122,10 +118,20 @@ type trouble struct {
 
 func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) *stage {
 	s := &stage{
-		t: t, now: begin, r: rand.New(rand.NewPCG(seed, 11)), objects: map[string]metav1.Object{}, replicas: map[types.UID]int{},
+		Time: virtual.NewTime(begin, seed, 11), t: t, objects: map[string]metav1.Object{}, replicas: map[types.UID]int{},
 		template: map[types.UID]*v1.Pod{}, rollouts: map[string]int32{}, policy: policy, profiles: profiles(t, ""), evicted: map[types.UID]time.Time{},
 		results: map[string]int{}, stolen: map[types.UID]bool{}, asked: map[types.UID]bool{},
 	}
+	s.process = &virtual.Process[execute.Event, execute.Action]{
+		Time: s.Time, Tick: execute.Tick{}, Do: s.carryOut,
+		New: func() core {
+			s.shown = map[string]metav1.Object{}
+			return s.next
+		},
+	}
+	s.process.Add()
+	s.watch = virtual.NewWatch(s.process, 20*time.Millisecond, s.list)
+	s.line = virtual.Line[execute.Event, execute.Action]{Process: s.process, Least: 10 * time.Millisecond, Most: 10 * time.Millisecond}
 	for line := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "rollout "); ok {
 			s.rollouts[name] = 0
@@ -149,7 +155,7 @@ func (s *stage) enter(o metav1.Object) {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 	}
 	if p.Spec.NodeName == "" {
-		s.after(100*time.Millisecond, func() { s.schedule(p.UID) })
+		s.After(100*time.Millisecond, func() { s.schedule(p.UID) })
 	}
 	owner := metav1.GetControllerOfNoCopy(p)
 	if owner == nil {
@@ -172,68 +178,47 @@ func (s *stage) key(o metav1.Object) string {
 	return fmt.Sprintf("%T/%s/%s", o, o.GetNamespace(), o.GetName())
 }
 
-func (s *stage) after(d time.Duration, do func()) { s.due.Add(s.now.Add(d), do) }
-
 func (s *stage) say(format string, args ...any) {
-	fmt.Fprintf(&s.lines, "%6.1fs %s\n", s.now.Sub(begin).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(&s.lines, "%6.1fs %s\n", s.Now.Sub(begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
 func (s *stage) fail(format string, args ...any) {
-	s.wrong = append(s.wrong, fmt.Sprintf("at %.1fs: %s", s.now.Sub(begin).Seconds(), fmt.Sprintf(format, args...)))
+	s.wrong = append(s.wrong, fmt.Sprintf("at %.1fs: %s", s.Now.Sub(begin).Seconds(), fmt.Sprintf(format, args...)))
 }
 
 // start starts the process, which lists everything.
 func (s *stage) start() { s.begin(execute.New(s.options)) }
 
 func (s *stage) begin(core core) {
-	s.life++
-	s.core = core
-	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
-		s.step(execute.Seen{Object: s.objects[key]})
-	}
+	s.next = core
+	s.process.Start()
 	s.step(execute.Listed{})
 }
 
-func (s *stage) kill() { s.life, s.core = s.life+1, nil }
-
-func (s *stage) step(e execute.Event) {
-	if s.core == nil {
-		return
+// list shows all objects to the process, and the deletion of those that no longer exist, like
+// movecontroller.
+func (s *stage) list() {
+	for _, key := range slices.Sorted(maps.Keys(s.shown)) {
+		if s.objects[key] == nil {
+			s.showGone(s.shown[key])
+		}
 	}
-	for _, a := range s.core.Step(s.now, e) {
-		s.carryOut(a)
+	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		s.show(s.objects[key])
 	}
 }
 
-// run lets time pass. Events due at the same time run in order of registration.
-func (s *stage) run(d time.Duration) {
-	until := s.now.Add(d)
-	for {
-		first, due := s.due.Next()
-		wake, ok := time.Time{}, false
-		if s.core != nil {
-			wake, ok = s.core.Wake()
-		}
-		switch {
-		case due && !first.After(until) && (!ok || !wake.Before(first)):
-			if first.After(s.now) {
-				s.now = first
-			}
-			s.due.RunFirst()
-		case ok && !wake.After(until):
-			if wake.After(s.now) {
-				s.now = wake
-			}
-			s.step(execute.Tick{})
-			if again, ok := s.core.Wake(); ok && !again.After(s.now) {
-				s.t.Fatalf("the core wants to be woken at %v again, and does nothing\n%s", again, s.lines.String())
-			}
-		default:
-			s.now = until
-			return
-		}
-	}
+func (s *stage) show(o metav1.Object) {
+	s.shown[s.key(o)] = o
+	s.step(execute.Seen{Object: o})
 }
+
+func (s *stage) showGone(o metav1.Object) {
+	delete(s.shown, s.key(o))
+	s.step(execute.Gone{Object: o})
+}
+
+func (s *stage) step(e execute.Event) { s.process.Step(e) }
 
 // write changes an object; the process observes the change a moment later.
 func (s *stage) write(o metav1.Object) {
@@ -241,12 +226,7 @@ func (s *stage) write(o metav1.Object) {
 	if _, ok := o.(*v1.Pod); ok {
 		s.count()
 	}
-	life := s.life
-	s.after(20*time.Millisecond, func() {
-		if now := s.objects[s.key(o)]; life == s.life && !s.faults.blind && now != nil && now.GetUID() == o.GetUID() {
-			s.step(execute.Seen{Object: now})
-		}
-	})
+	s.watch.Show(func() { s.show(o) })
 }
 
 func (s *stage) remove(o metav1.Object) {
@@ -255,12 +235,7 @@ func (s *stage) remove(o metav1.Object) {
 		s.release(p)
 	}
 	s.count()
-	life := s.life
-	s.after(20*time.Millisecond, func() {
-		if life == s.life && !s.faults.blind && s.objects[s.key(o)] == nil {
-			s.step(execute.Gone{Object: o})
-		}
-	})
+	s.watch.Show(func() { s.showGone(o) })
 }
 
 func (s *stage) pods() (list []*v1.Pod) {
@@ -288,13 +263,13 @@ func (s *stage) terminate(p *v1.Pod) {
 		return
 	}
 	p = p.DeepCopy()
-	now := metav1.NewTime(s.now)
+	now := metav1.NewTime(s.Now)
 	p.DeletionTimestamp = &now
 	s.write(p)
 	owner := metav1.GetControllerOfNoCopy(p)
 	ordinal := owner != nil && owner.Kind == "StatefulSet"
 	if owner != nil && !ordinal {
-		s.after(10*time.Millisecond, func() { s.replace(p) })
+		s.After(10*time.Millisecond, func() { s.replace(p) })
 	}
 	grace := 2 * time.Second
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
@@ -307,15 +282,15 @@ func (s *stage) terminate(p *v1.Pod) {
 		case s.pod(p.UID) == nil:
 			return
 		case n != nil && disruption.HoldsPods(n):
-			s.after(time.Second, end)
+			s.After(time.Second, end)
 			return
 		}
 		s.remove(p)
 		if ordinal {
-			s.after(10*time.Millisecond, func() { s.replace(p) })
+			s.After(10*time.Millisecond, func() { s.replace(p) })
 		}
 	}
-	s.after(grace, end)
+	s.After(grace, end)
 }
 
 func (s *stage) replace(gone *v1.Pod) {
@@ -341,11 +316,11 @@ func (s *stage) replace(gone *v1.Pod) {
 	if owner.Kind == "StatefulSet" {
 		p.Name = gone.Name
 	}
-	p.CreationTimestamp, p.DeletionTimestamp = metav1.NewTime(s.now.Truncate(time.Second)), nil
+	p.CreationTimestamp, p.DeletionTimestamp = metav1.NewTime(s.Now.Truncate(time.Second)), nil
 	p.Spec.NodeName, p.Status = "", v1.PodStatus{Phase: v1.PodPending}
 	s.claims().MakeFor(p)
 	s.write(p)
-	s.after(100*time.Millisecond, func() { s.schedule(p.UID) })
+	s.After(100*time.Millisecond, func() { s.schedule(p.UID) })
 }
 
 // schedule places a pod, or retries later.
@@ -355,7 +330,7 @@ func (s *stage) schedule(uid types.UID) {
 		return
 	}
 	c, room := s.cluster(), s.room
-	if room != nil && s.now.Before(room.until) && !s.succeeds(p, room) {
+	if room != nil && s.Now.Before(room.until) && !s.succeeds(p, room) {
 		c.SetPod(room.guest)
 	}
 	e := decide.NewPlain(c, s.profiles[0]).Evaluate(c.Pending(p))
@@ -368,7 +343,7 @@ func (s *stage) schedule(uid types.UID) {
 	}
 	if e.Feasible == 0 {
 		s.unschedulable(p, e.Message(""))
-		s.after(5*time.Second, func() { s.schedule(uid) })
+		s.After(5*time.Second, func() { s.schedule(uid) })
 		return
 	}
 	if s.steer != "" {
@@ -376,7 +351,7 @@ func (s *stage) schedule(uid types.UID) {
 		return
 	}
 	best := e.Best()
-	s.bind(p, best[s.r.IntN(len(best))].Node.Name)
+	s.bind(p, best[s.Rand.IntN(len(best))].Node.Name)
 }
 
 // unschedulable makes the scheduler write why a pod has no node.
@@ -397,7 +372,7 @@ func (s *stage) keep(room *execute.Flight, victim *v1.Pod) {
 	}
 	guest := victim.DeepCopy()
 	guest.Name, guest.UID, guest.Spec.NodeName = guest.Name+"/room", guest.UID+"/room", room.To
-	s.room = &keptRoom{room, guest, s.now.Add(10 * time.Minute)}
+	s.room = &keptRoom{room, guest, s.Now.Add(10 * time.Minute)}
 }
 
 // succeeds reports whether a pending pod is the intended user of the kept room.
@@ -428,7 +403,7 @@ func (s *stage) bind(p *v1.Pod, node string) {
 	p = p.DeepCopy()
 	p.Spec.NodeName = node
 	s.write(p)
-	s.after(3*time.Second, func() {
+	s.After(3*time.Second, func() {
 		now := s.pod(p.UID)
 		if now == nil || now.DeletionTimestamp != nil {
 			return
@@ -438,7 +413,7 @@ func (s *stage) bind(p *v1.Pod, node string) {
 			return
 		}
 		now = now.DeepCopy()
-		started := metav1.NewTime(s.now)
+		started := metav1.NewTime(s.Now)
 		now.Status.Phase, now.Status.StartTime = v1.PodRunning, &started
 		now.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 		if s.faults.unready {
@@ -457,7 +432,7 @@ func (s *stage) lose(node string) {
 		s.remove(p)
 		if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
 			s.stolen[owner.UID] = true
-			s.after(10*time.Millisecond, func() { s.replace(p) })
+			s.After(10*time.Millisecond, func() { s.replace(p) })
 		}
 	}
 	for _, o := range s.objects {
@@ -473,7 +448,7 @@ func (s *stage) count() {
 		return
 	}
 	s.counting = true
-	s.after(30*time.Millisecond, func() {
+	s.After(30*time.Millisecond, func() {
 		s.counting = false
 		s.countQuotas()
 		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
@@ -556,7 +531,7 @@ func evaluate(s *stage, c *cluster.Cluster, p *v1.Pod) int {
 
 // state returns the input of a plan.
 func (s *stage) state() *rebalance.State {
-	state := &rebalance.State{AsOf: s.now, World: world.Open(nil)}
+	state := &rebalance.State{AsOf: s.Now, World: world.Open(nil)}
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		state.World.Put(s.objects[key])
 	}
@@ -576,14 +551,14 @@ func (s *stage) successors() map[types.UID]bool {
 
 // busy creates short-lived pods on a node, one after another, faster than plans are made.
 func (s *stage) busy(node string, until time.Time, n int) {
-	if s.now.After(until) {
+	if s.Now.After(until) {
 		return
 	}
 	for _, o := range object(s.t, fmt.Sprintf("pod guest%d owner=none on=%s", n, node)) {
 		s.write(o)
-		s.after(30*time.Millisecond, func() { s.remove(o) })
+		s.After(30*time.Millisecond, func() { s.remove(o) })
 	}
-	s.after(10*time.Millisecond, func() { s.busy(node, until, n+1) })
+	s.After(10*time.Millisecond, func() { s.busy(node, until, n+1) })
 }
 
 // hide cordons a node for half a second.
@@ -594,7 +569,7 @@ func (s *stage) hide(node string) {
 		s.write(n)
 	}
 	cordon(true)
-	s.after(500*time.Millisecond, func() { cordon(false) })
+	s.After(500*time.Millisecond, func() { cordon(false) })
 }
 
 // scale changes the number of pods wanted by a workload.

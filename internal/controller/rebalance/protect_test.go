@@ -38,7 +38,7 @@ func TestAnnotationsProtectTheirOwnPod(t *testing.T) {
 			cluster.Put(o)
 		}
 		moved := map[string]bool{}
-		plan := rebalance.Make(&rebalance.State{AsOf: s.now, World: cluster}, policy, rebalance.Options{Profiles: s.profiles})
+		plan := rebalance.Make(&rebalance.State{AsOf: s.Now, World: cluster}, policy, rebalance.Options{Profiles: s.profiles})
 		for i := range plan.Moves {
 			moved[plan.Moves[i].Name] = true
 		}

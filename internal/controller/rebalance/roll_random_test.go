@@ -30,26 +30,26 @@ func TestRollsOfRandomWorlds(t *testing.T) {
 		s.policy.Goals = nil
 		s.draining, s.statuses, s.keeps = true, true, seed%2 == 0
 		s.count()
-		s.run(10 * time.Second)
+		s.Run(10 * time.Second)
 		options, nodes := s.drawRoll(seed)
 		pending, scales := s.homeless(), maps.Clone(s.replicas)
 		if seed%3 == 0 {
 			kills := 0
 			s.faults.request = func() bool {
-				if kills == 5 || s.r.IntN(20) > 0 {
+				if kills == 5 || s.Rand.IntN(20) > 0 {
 					return true
 				}
 				kills++
-				s.kill()
-				return s.r.IntN(2) == 0
+				s.process.Kill()
+				return s.Rand.IntN(2) == 0
 			}
 		}
 
 		for try := 0; len(s.rolls) == 0 && try < 60; try++ {
-			if s.core == nil {
+			if !s.process.Running() {
 				s.begin(execute.NewRoller(options))
 			}
-			s.run(2 * time.Minute)
+			s.Run(2 * time.Minute)
 		}
 		s.judgeRandomRoll(nodes, pending)
 		s.judgeScales(scales)
@@ -73,14 +73,14 @@ func TestRollsOfRandomWorlds(t *testing.T) {
 func (s *stage) drawRoll(seed uint64) (o execute.RollOptions, nodes map[string]bool) {
 	nodes = map[string]bool{}
 	for _, name := range s.nodeNames() {
-		if s.r.IntN(2) == 0 {
+		if s.Rand.IntN(2) == 0 {
 			n := s.node(name).DeepCopy()
 			n.Labels["pool"] = "roll"
 			s.write(n)
 			nodes[name] = n.Spec.Unschedulable
 		}
 	}
-	atOnce := 1 + s.r.IntN(2)
+	atOnce := 1 + s.Rand.IntN(2)
 	o = execute.RollOptions{
 		Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), Until: execute.UntilDrained, AtOnce: func(int) int { return atOnce },
 		DrainOptions: execute.DrainOptions{Timeout: 20 * time.Minute, Leaving: rebalance.Leaving{

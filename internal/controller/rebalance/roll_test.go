@@ -106,7 +106,7 @@ func (s *stage) setNode(a execute.SetNode) execute.Event {
 	}
 	n = n.DeepCopy()
 	n.Spec.Unschedulable = a.Cordoned
-	s.after(300*time.Millisecond, func() { s.taintCordoned(a.Node) })
+	s.After(300*time.Millisecond, func() { s.taintCordoned(a.Node) })
 	if metav1.SetMetaDataAnnotation(&n.ObjectMeta, execute.RollAnnotation, a.Note); a.Note == "" {
 		delete(n.Annotations, execute.RollAnnotation)
 	}
@@ -132,11 +132,11 @@ func (s *stage) taintCordoned(name string) {
 func (s *stage) restart(name string) {
 	n := s.node(name).DeepCopy()
 	n.Status.NodeInfo.BootID += "+"
-	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse, LastTransitionTime: metav1.NewTime(s.now)}}
+	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse, LastTransitionTime: metav1.NewTime(s.Now)}}
 	s.write(n)
-	s.after(5*time.Second, func() {
+	s.After(5*time.Second, func() {
 		n := s.node(name).DeepCopy()
-		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.now)}}
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(s.Now)}}
 		s.write(n)
 	})
 }
@@ -144,10 +144,10 @@ func (s *stage) restart(name string) {
 // exchange removes a node, and adds another one five seconds later.
 func (s *stage) exchange(t *testing.T, name, line string) {
 	s.remove(s.node(name))
-	s.after(5*time.Second, func() {
+	s.After(5*time.Second, func() {
 		for _, o := range object(t, line) {
 			if n, ok := o.(*v1.Node); ok {
-				n.UID, n.CreationTimestamp = "new", metav1.NewTime(s.now)
+				n.UID, n.CreationTimestamp = "new", metav1.NewTime(s.Now)
 			}
 			s.write(o)
 		}
@@ -208,13 +208,13 @@ func TestARollGoesOnAfterAKill(t *testing.T) {
 			s := newStage(t, 1, world, &rebalance.Policy{})
 			s.draining, s.statuses = true, true
 			s.count()
-			s.run(time.Second)
+			s.Run(time.Second)
 			requests := 0
 			s.faults.request = func() bool {
 				if requests++; requests != at {
 					return true
 				}
-				s.kill()
+				s.process.Kill()
 				return done
 			}
 			options := execute.RollOptions{
@@ -222,11 +222,11 @@ func TestARollGoesOnAfterAKill(t *testing.T) {
 				Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), AtOnce: func(int) int { return 1 },
 			}
 			for try := 0; len(s.rolls) == 0 && try < 10; try++ {
-				if s.core == nil {
+				if !s.process.Running() {
 					s.begin(execute.NewRoller(options))
 				}
 				for range 600 {
-					s.run(200 * time.Millisecond)
+					s.Run(200 * time.Millisecond)
 					if up := s.up("web") + s.up("web2"); up < 3 {
 						s.fail("%d pods are ready", up)
 					}
@@ -295,19 +295,19 @@ func TestATurnEndsWhenItsEvictionIsAnswered(t *testing.T) {
 		Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), AtOnce: func(int) int { return 1 },
 	})}
 	s.begin(unanswered)
-	s.run(time.Second)
+	s.Run(time.Second)
 	for _, p := range s.pods() {
 		if p.Spec.NodeName == "a" {
 			s.terminate(p)
 		}
 	}
-	s.run(10 * time.Second)
+	s.Run(10 * time.Second)
 	if len(unanswered.list) != 1 {
 		t.Fatalf("evictions %+v, want that of the first turn\n%s", unanswered.list, s.lines.String())
 	}
 
 	s.step(execute.Answered{Ticket: unanswered.list[0].Ticket})
-	s.run(time.Second)
+	s.Run(time.Second)
 	if text := s.lines.String(); len(unanswered.list) != 2 || unanswered.list[1].Name != "y-0" || !strings.Contains(text, "x-0 Evicted") {
 		t.Errorf("evictions %+v, want one of each turn, the first of which counts:\n%s", unanswered.list, text)
 	}
@@ -337,7 +337,7 @@ func TestARollFinishesItsZone(t *testing.T) {
 		for _, o := range s.objects {
 			cluster.Put(o)
 		}
-		turn := rebalance.PlanTurn(&rebalance.State{AsOf: s.now, World: cluster}, &rebalance.Rolling{
+		turn := rebalance.PlanTurn(&rebalance.State{AsOf: s.Now, World: cluster}, &rebalance.Rolling{
 			Leaving: rebalance.Leaving{Nodes: c.nodes}, AtOnce: 1, Done: c.done,
 		}, rebalance.Options{Profiles: s.profiles})
 		switch {
@@ -362,7 +362,7 @@ func TestARollSurvivesTheLossOfItsNodes(t *testing.T) {
 			s.draining, s.statuses = true, true
 			s.count()
 			s.begin(execute.NewRoller(s.rollOptions(t, nil)))
-			s.run(at)
+			s.Run(at)
 			for _, name := range []string{"a", "b"} {
 				n := s.node(name).DeepCopy()
 				if n.Labels = nil; relabel {
@@ -371,7 +371,7 @@ func TestARollSurvivesTheLossOfItsNodes(t *testing.T) {
 					s.remove(n)
 				}
 			}
-			s.run(15 * time.Minute)
+			s.Run(15 * time.Minute)
 			if len(s.rolls) != 1 {
 				t.Errorf("nodes lost after %s (relabeled: %v): ended with %+v\n%s", at, relabel, s.rolls, s.lines.String())
 			}

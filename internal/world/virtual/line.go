@@ -23,7 +23,7 @@ type Request[E any] struct {
 	Do func() E
 	// Ineffective returns the response of a success without effect; nil if there is none.
 	Ineffective func() E
-	// Fail returns the response for a failure.
+	// Fail returns the response for a failure; nil if the process expects no response.
 	Fail func(outcome response.Outcome, retryAfter time.Duration) E
 }
 
@@ -60,7 +60,11 @@ func (l *Line[E, A]) Send(r Request[E]) {
 		l.Faulty(r.Kind)
 	}
 
-	respond := func(wait time.Duration, e E) { p.later(wait, func() { p.Step(e) }) }
+	respond := func(wait time.Duration, e E) {
+		if r.Fail != nil {
+			p.later(wait, func() { p.Step(e) })
+		}
+	}
 	switch fault {
 	case None:
 		life := p.life
@@ -87,7 +91,9 @@ func (l *Line[E, A]) Send(r Request[E]) {
 	if done {
 		t.After(there, func() { r.Do() })
 	}
-	respond(there+back, r.Fail(outcome, retryAfter))
+	if r.Fail != nil {
+		respond(there+back, r.Fail(outcome, retryAfter))
+	}
 }
 
 // draw draws the fault of a request, delays the request if it is slow, and counts the faults.

@@ -93,8 +93,11 @@ func (t *Time) Tracef(format string, args ...any) {
 	}
 }
 
-// Between draws a duration from least to most, both included.
+// Between draws a duration from least to most, both included. It draws nothing if they are equal.
 func (t *Time) Between(least, most time.Duration) time.Duration {
+	if least == most {
+		return least
+	}
 	return least + time.Duration(t.Rand.Int64N(int64(most-least)+1))
 }
 

@@ -22,14 +22,15 @@ type Subject struct {
 	SetClock func(ahead time.Duration)
 	// Policies turn faults of this world on and off, by name, such as a policy that drops fields.
 	Policies map[string]func(on bool)
-	Begin    func() // begins the task, in a running process without faults
+	Begin    func() // begins the task; nil if the process begins it when it starts
+	Stop     func() // ends the task at the end of the fault; nil if it ends by itself
 
 	// Wrong returns the errors of the current state. There must be none Recovers after the end of
 	// all faults.
 	Wrong    func() []string
 	Recovers time.Duration
-	// Clear deletes all objects. The core must then forget them: Entries returns the number of
-	// entries in its tables.
+	// Clear, if set, deletes all objects. The core must then forget them: Entries returns the number
+	// of entries in its tables.
 	Clear   func()
 	Entries func() int
 }
@@ -61,17 +62,20 @@ func Verify(create func() *Subject, report func(format string, args ...any)) map
 			s := create()
 			name := e.name + ", " + watch.name
 			s.Requests.Limit = mostRequests
-			s.Process.Start()
-			s.Run(time.Minute)
-			e.set(s, true)
-			watch.set(s, true)
-			s.Begin()
+			s.start(func() { e.set(s, true) }, func() { watch.set(s, true) })
 			s.Run(lasts)
+			if s.Stop != nil {
+				s.Stop()
+			}
 			e.set(s, false)
 			watch.set(s, false)
 			s.Run(s.Recovers)
 			for _, wrong := range append(s.Requests.Excess[:min(1, len(s.Requests.Excess))], s.Wrong()...) {
 				report("%s: %s", name, wrong)
+			}
+			Add(injected, s.Faults.Injected)
+			if s.Clear == nil {
+				continue
 			}
 			for _, w := range s.Watches { // the lists that follow do not contain the deleted objects
 				w.Cut(time.Minute, true)
@@ -81,7 +85,6 @@ func Verify(create func() *Subject, report func(format string, args ...any)) map
 			if n := s.Entries(); n > 0 {
 				report("%s: %d entries are left without any object", name, n)
 			}
-			Add(injected, s.Faults.Injected)
 		}
 	}
 	for _, kind := range create().Kinds {
@@ -93,6 +96,21 @@ func Verify(create func() *Subject, report func(format string, args ...any)) map
 		verifyKills(create, after, injected, report)
 	}
 	return injected
+}
+
+// start starts the process and its task, with faults from the beginning of the task.
+func (s *Subject) start(inject, breakWatches func()) {
+	if s.Begin == nil {
+		inject()
+		s.Process.Start()
+		breakWatches()
+		return
+	}
+	s.Process.Start()
+	s.Run(time.Minute)
+	inject()
+	breakWatches()
+	s.Begin()
 }
 
 // episodes returns the faults of requests, the policies and the clock steps.
@@ -153,16 +171,17 @@ var watchEpisodes = []episode{
 func verifyKills(create func() *Subject, after bool, injected map[Injection]int, report func(format string, args ...any)) {
 	for at := 1; ; at++ {
 		s := create()
-		s.Process.Start()
-		s.Run(time.Minute)
-		s.Faults.KillAt, s.Faults.KillAfter = at, after
-		s.Begin()
+		s.start(func() { s.Faults.KillAt, s.Faults.KillAfter = at, after }, func() {})
 		s.Run(lasts)
 		if s.Faults.KillAt > 0 {
 			return
 		}
 		Add(injected, s.Faults.Injected)
 		s.Process.Start()
+		if s.Stop != nil {
+			s.Run(lasts)
+			s.Stop()
+		}
 		s.Run(s.Recovers)
 		for _, wrong := range s.Wrong() {
 			report("killed at request %d (after it: %t): %s", at, after, wrong)
