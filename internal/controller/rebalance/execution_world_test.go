@@ -195,7 +195,7 @@ func (s *stage) begin(core core) {
 	s.step(execute.Listed{})
 }
 
-// list shows all objects to the process, and the deletion of those that no longer exist, like
+// list shows all objects to the process, and the deletion of objects that no longer exist, like
 // movecontroller.
 func (s *stage) list() {
 	for _, key := range slices.Sorted(maps.Keys(s.shown)) {

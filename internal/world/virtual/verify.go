@@ -29,8 +29,8 @@ type Subject struct {
 	// all faults.
 	Wrong    func() []string
 	Recovers time.Duration
-	// Clear, if set, deletes all objects. The core must then forget them: Entries returns the number
-	// of entries in its tables.
+	// Clear, if set, deletes all objects. The core must then forget them: Entries returns the size
+	// of its tables.
 	Clear   func()
 	Entries func() int
 }
