@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
@@ -26,9 +25,9 @@ var (
 // reason, and that no pod was deleted later than the faults excuse.
 func TestEveryLifeEndsRight(t *testing.T) {
 	if *seed != 0 {
-		w := evictiontest.New(*seed)
-		w.Trace = func(at time.Time, what string) { t.Logf("%9.3fs %s", at.Sub(evictiontest.Begin).Seconds(), what) }
-		for _, wrong := range evictiontest.Churn(w) {
+		w := New(*seed)
+		w.Trace = func(at time.Time, what string) { t.Logf("%9.3fs %s", at.Sub(Begin).Seconds(), what) }
+		for _, wrong := range Churn(w) {
 			t.Error(wrong)
 		}
 		return
@@ -37,8 +36,8 @@ func TestEveryLifeEndsRight(t *testing.T) {
 	var mu sync.Mutex
 	injected := map[virtual.Injection]int{}
 	eachSeed(*seeds, func(seed uint64) bool {
-		w := evictiontest.New(seed)
-		wrong := evictiontest.Churn(w)
+		w := New(seed)
+		wrong := Churn(w)
 		deleted.Add(int64(w.Requests.Deleted))
 		refused.Add(int64(w.Requests.Refusals))
 		mu.Lock()
@@ -60,16 +59,16 @@ func TestEveryLifeEndsRight(t *testing.T) {
 // TestFlappingTaintEndsRight verifies that a pod is evicted exactly if its node's taint requires
 // it, although the taint is removed and added again at random intervals, watches lag, and deletes
 // fail.
-func TestFlappingTaintEndsRight(t *testing.T) { flaps(t, 100_000, evictiontest.Flap) }
+func TestFlappingTaintEndsRight(t *testing.T) { flaps(t, 100_000, Flap) }
 
 // TestFlappingDeviceTaintEndsRight verifies the same for taints of devices, which are in slices or
 // belong to rules. The rules are created, deleted, or lose their effect.
-func TestFlappingDeviceTaintEndsRight(t *testing.T) { flaps(t, 50_000, evictiontest.FlapDevice) }
+func TestFlappingDeviceTaintEndsRight(t *testing.T) { flaps(t, 50_000, FlapDevice) }
 
-func flaps(t *testing.T, times int, flap func(*evictiontest.World) []string) {
+func flaps(t *testing.T, times int, flap func(*World) []string) {
 	var deleted atomic.Int64
 	eachSeed(times, func(seed uint64) bool {
-		w := evictiontest.New(seed)
+		w := New(seed)
 		wrong := flap(w)
 		deleted.Add(int64(w.Requests.Deleted))
 		if len(wrong) > 0 {
@@ -90,9 +89,9 @@ func TestEachSafeguardIsNeeded(t *testing.T) {
 		t.Run(safeguard, func(t *testing.T) {
 			var found atomic.Uint64
 			eachSeed(100_000, func(seed uint64) bool {
-				w := evictiontest.New(seed)
+				w := New(seed)
 				w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
-				if wrong := evictiontest.Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {
+				if wrong := Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {
 					t.Logf("seed %d: %s", seed, wrong[0])
 				}
 				return found.Load() == 0

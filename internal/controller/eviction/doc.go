@@ -12,6 +12,6 @@
 // the pod by UID. Attempts are repeated, with growing pauses, until the pod has been deleted or
 // replaced by another pod, or may stay.
 //
-// Package evictioncontroller runs Core against an API server. Package evictiontest runs it against
-// an API that fails in every way, in virtual time. Packages simulate and explain use Deadline.
+// Package evictioncontroller runs Core against an API server. The tests run it against an API that
+// fails in every way, in virtual time. Packages simulate and explain use Deadline.
 package eviction

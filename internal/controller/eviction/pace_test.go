@@ -12,24 +12,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestEveryFaultIsSurvived verifies the properties of virtual.Verify: pods that must leave because
 // of a taint of their node or a rule for their device are deleted within 75 s after any fault.
 func TestEveryFaultIsSurvived(t *testing.T) {
-	injected := virtual.Verify(func() *virtual.Subject { return subject(evictiontest.New(0)) }, t.Errorf)
+	injected := virtual.Verify(func() *virtual.Subject { return subject(New(0)) }, t.Errorf)
 	t.Log(virtual.Summary(injected))
 }
 
-func subject(w *evictiontest.World) *virtual.Subject {
+func subject(w *World) *virtual.Subject {
 	w.AddNode("n")
 	w.AddNode("m")
 	w.AddNode("o")
 	w.AddPod("p", "n", nil)
 	w.AddPod("q", "m", nil)
-	w.AddPod("r", "o", evictiontest.Tolerating(v1.Toleration{Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To[int64](30)}))
+	w.AddPod("r", "o", Tolerating(v1.Toleration{Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To[int64](30)}))
 	w.Devices.AddSlice("m", "d1")
 	w.Devices.Allocate("q", "d1", nil)
 	w.Requests.Until = w.Now.Add(time.Hour) // Truth must not report late evictions
@@ -69,7 +68,7 @@ func subject(w *evictiontest.World) *virtual.Subject {
 // failed reads of their node, and that the pods are evicted soon after the node can be read.
 func TestPodsShareTheFailedReadsOfTheirNode(t *testing.T) {
 	const pods, within = 20, 6 * time.Second
-	w := evictiontest.New(0)
+	w := New(0)
 	w.AddNode("n")
 	w.AddNode("other")
 	for i := range pods {

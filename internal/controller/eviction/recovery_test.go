@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 )
 
 // TestAnEvictionFollowsRecoveryWithinSixSeconds verifies that pods are evicted within six seconds
@@ -20,7 +18,7 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 		for _, trouble := range []time.Duration{30 * time.Second, 40 * time.Second, 137 * time.Second, 5 * time.Minute} {
 			t.Run(fmt.Sprintf("%d pods after %v", pods, trouble), func(t *testing.T) {
 				t.Parallel()
-				w := evictiontest.New(1)
+				w := New(1)
 				w.AddNode("node")
 				for i := range pods {
 					w.AddPod(fmt.Sprintf("pod-%d", i), "node", nil)
@@ -63,9 +61,9 @@ func TestDeletesThatFailInARow(t *testing.T) {
 		for _, failed := range []int{10, 30} {
 			t.Run(fmt.Sprintf("%d of each of %d pods", failed, pods), func(t *testing.T) {
 				t.Parallel()
-				w := evictiontest.New(1)
+				w := New(1)
 				w.AddNode("node")
-				var all []*evictiontest.Pod
+				var all []*Pod
 				for i := range pods {
 					p := w.AddPod(fmt.Sprintf("pod-%d", i), "node", nil)
 					w.RefuseDeletes(p.Name.Name, failed)
@@ -92,7 +90,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 					}
 				}
 				for second, deletes := range seconds {
-					if since := time.Unix(second, 0).Sub(evictiontest.Begin); since > 10*time.Second && deletes > pods/3+1 {
+					if since := time.Unix(second, 0).Sub(Begin); since > 10*time.Second && deletes > pods/3+1 {
 						t.Errorf("%d deletes within a second, after %v", deletes, since)
 					}
 				}

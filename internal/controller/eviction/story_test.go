@@ -14,7 +14,6 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
@@ -59,19 +58,19 @@ func TestStories(t *testing.T) {
 }
 
 type story struct {
-	world *evictiontest.World
+	world *World
 	lines strings.Builder
 	reads bool
 }
 
 func (s *story) begin(t *testing.T, d *datadriven.TestData) {
-	s.world = evictiontest.New(1)
+	s.world = New(1)
 	options := eviction.Options{Budgets: d.HasArg("budgets"), BudgetsFor: argument(t, d, "budgets"), Wall: s.world.Controller.Wall}
 	s.world.NewCore = func() *eviction.Core { return eviction.New(options) }
 	s.world.Trace = func(at time.Time, what string) {
 		quiet := strings.HasPrefix(what, "read") || strings.HasPrefix(what, "mark")
 		if s.reads || !quiet {
-			fmt.Fprintf(&s.lines, "%6.1fs %s\n", at.Sub(evictiontest.Begin).Seconds(), what)
+			fmt.Fprintf(&s.lines, "%6.1fs %s\n", at.Sub(Begin).Seconds(), what)
 		}
 	}
 	if options.Budgets {

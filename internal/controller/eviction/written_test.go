@@ -13,7 +13,6 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
-	"github.com/berth-k8s/berth/internal/controller/eviction/evictiontest"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
@@ -24,11 +23,11 @@ func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
 	const lives = 60
 	dir := t.TempDir()
 	eachSeed(lives, func(seed uint64) bool {
-		w := evictiontest.New(seed)
+		w := New(seed)
 		j := written{world: w, dir: filepath.Join(dir, fmt.Sprint(seed))}
 		w.NewCore = j.core
 		w.Controller.Observe = j.told
-		evictiontest.Churn(w)
+		Churn(w)
 		if err := j.end(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
@@ -54,7 +53,7 @@ func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
 
 // written is a journal of a world's controller.
 type written struct {
-	world  *evictiontest.World
+	world  *World
 	dir    string
 	life   int
 	writer *controllerjournal.OfEviction

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
@@ -22,9 +21,9 @@ func TestLives(t *testing.T) {
 	injected := map[virtual.Injection]int{}
 	for seed := range *lives {
 		var lines strings.Builder
-		w := requesttest.New(uint64(seed))
+		w := New(uint64(seed))
 		w.Trace = func(at time.Time, what string) {
-			fmt.Fprintf(&lines, "%9.1fs %s\n", at.Sub(requesttest.Begin).Seconds(), what)
+			fmt.Fprintf(&lines, "%9.1fs %s\n", at.Sub(Begin).Seconds(), what)
 		}
 		if wrong := w.Life(60); len(wrong) > 0 {
 			t.Fatalf("seed %d:\n%s\n%s", seed, strings.Join(wrong, "\n"), lines.String())
@@ -40,7 +39,7 @@ func TestKilledAtEveryRequest(t *testing.T) {
 	for at := 1; ; at++ {
 		killed := false
 		for _, after := range []bool{false, true} {
-			w := requesttest.New(1)
+			w := New(1)
 			w.Refuses["web"] = "disrupted"
 			w.Process.Start()
 			p := w.AddPod("web", false)
@@ -77,7 +76,7 @@ func TestManyBlockedPodsMakeNoStorm(t *testing.T) {
 		pods, mostASecond int
 		within            time.Duration
 	}{{1, 1, 6 * time.Second}, {200, 60, 6 * time.Second}, {1000, 70, 30 * time.Second}} {
-		w := requesttest.New(1)
+		w := New(1)
 		w.Process.Start()
 		for i := range test.pods {
 			name := fmt.Sprintf("p%d", i)

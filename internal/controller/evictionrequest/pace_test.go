@@ -13,18 +13,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
-	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestEveryFaultIsSurvived verifies the properties of virtual.Verify: a pod with two requests is
 // evicted within a minute after any fault, and the requests report it.
 func TestEveryFaultIsSurvived(t *testing.T) {
-	injected := virtual.Verify(func() *virtual.Subject { return subject(requesttest.New(1)) }, t.Errorf)
+	injected := virtual.Verify(func() *virtual.Subject { return subject(New(1)) }, t.Errorf)
 	t.Log(virtual.Summary(injected))
 }
 
-func subject(w *requesttest.World) *virtual.Subject {
+func subject(w *World) *virtual.Subject {
 	w.AddPod("web", false)
 	w.AddPod("db", false)
 	w.Refuses["db"] = "disrupted"
@@ -67,7 +66,7 @@ func subject(w *requesttest.World) *virtual.Subject {
 			if w.Pod("web") != nil || w.Pod("db") == nil {
 				wrong = append(wrong, "the pod web still exists, or the pod db does not")
 			}
-			for _, r := range requesttest.All[*lifecyclev1alpha1.EvictionRequest](w) {
+			for _, r := range All[*lifecyclev1alpha1.EvictionRequest](w) {
 				if !meta.IsStatusConditionTrue(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted)) {
 					wrong = append(wrong, fmt.Sprintf("request %s: %v", r.Name, r.Status.Conditions))
 				}

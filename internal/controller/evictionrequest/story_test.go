@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requesttest"
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
@@ -43,15 +42,15 @@ func TestStories(t *testing.T) {
 }
 
 type story struct {
-	world *requesttest.World
+	world *World
 	lines strings.Builder
 }
 
 func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	if d.Cmd == "story" {
-		s.world = requesttest.New(1)
+		s.world = New(1)
 		s.world.Trace = func(at time.Time, what string) {
-			fmt.Fprintf(&s.lines, "%7.1fs %s\n", at.Sub(requesttest.Begin).Seconds(), what)
+			fmt.Fprintf(&s.lines, "%7.1fs %s\n", at.Sub(Begin).Seconds(), what)
 		}
 		if text := ""; d.HasArg("grace") {
 			d.ScanArgs(t, "grace", &text)

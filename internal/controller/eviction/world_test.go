@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package evictiontest
+package eviction_test
 
 import (
 	"fmt"
@@ -17,7 +17,11 @@ import (
 // Begin is the start time of every World.
 var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
-// World is the API server, the controller, and their common clock. It owns the nodes and the pods;
+// World is an API server in virtual time that fails in all the ways of a real one, the controller,
+// and their common clock. All randomness derives from one seed. World compares the evictions with
+// the real state of the cluster, and detects pods deleted without a reason, early, late, or never.
+//
+// It owns the nodes and the pods;
 // everything else has a separate type:
 //
 //   - [Devices]: claims, slices and rules, and their watch
@@ -27,7 +31,7 @@ var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 //
 // A test makes a world, acts on it, and lets time pass:
 //
-//	w := evictiontest.New(seed)
+//	w := New(seed)
 //	w.AddNode("n1")
 //	w.AddPod("p1", "n1", nil)
 //	w.Controller.Start()

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package evictiontest
+package eviction_test
 
 import (
 	"time"

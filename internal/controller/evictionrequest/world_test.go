@@ -1,10 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package requesttest is an API server with EvictionRequests, Evictions and pods in virtual time,
-// for tests of the core: it delays and loses responses, delays events, and refuses evictions like a
-// real one with a disruption budget. The core may be killed at any request.
-package requesttest
+package evictionrequest_test
 
 import (
 	"fmt"
@@ -25,7 +22,9 @@ import (
 // Begin is the start time of every world.
 var Begin = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// World is the API server, the kubelets, and the process running the core.
+// World is an API server with EvictionRequests, Evictions and pods in virtual time, the kubelets,
+// and the process running the core. It refuses evictions like a real API server with a disruption
+// budget.
 type World struct {
 	*virtual.Time
 	Process *virtual.Process[evictionrequest.Event, evictionrequest.Action]
