@@ -68,7 +68,7 @@ func chaos(r *rand.Rand, prepare ...func(*cluster)) *cluster {
 }
 
 func happens(c *cluster, r *rand.Rand, m *machine) {
-	switch r.IntN(16) {
+	switch r.IntN(17) {
 	case 0, 1, 2:
 		m.silent = !m.silent
 	case 3, 4:
@@ -107,6 +107,11 @@ func happens(c *cluster, r *rand.Rand, m *machine) {
 		c.line.KillAt, c.line.KillAfter = 1+r.IntN(4), r.IntN(2) == 0
 	case 14:
 		c.freeze(c.Between(0, 2*time.Minute))
+	case 16: // a node is replaced by another node of the same name
+		name, zone := m.Name, m.Labels[v1.LabelTopologyZone]
+		c.remove(name)
+		c.After(c.Between(0, 5*time.Second), func() { c.add(name, zone) })
+		c.Run(5 * time.Second)
 	case 15: // the clock steps
 		c.process.Ahead = c.Between(-time.Hour, time.Hour)
 	}

@@ -142,7 +142,7 @@ func (c *cluster) add(name, zone string) *machine {
 // addUnreported adds a node without a kubelet.
 func (c *cluster) addUnreported(name, zone string) *machine {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, UID: types.UID(name), CreationTimestamp: metav1.Time{Time: c.Now},
+		Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, c.rev)), CreationTimestamp: metav1.Time{Time: c.Now},
 		Labels: map[string]string{v1.LabelTopologyRegion: "r", v1.LabelTopologyZone: zone},
 	}}
 	m := &machine{Node: node}
