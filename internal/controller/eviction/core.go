@@ -22,7 +22,8 @@ type Options struct {
 	// zero.
 	Budgets    bool
 	BudgetsFor time.Duration
-	// Watches restricts the Core to maintaining deadlines; it sends no requests.
+	// Watches restricts the Core to maintaining deadlines; it sends no requests, and Wake returns
+	// the earliest deadline.
 	Watches bool
 	// Wall converts a moment of the Core's own clock, which is never adjusted, to the wall-clock
 	// time used in objects; nil means that both clocks are the same.
@@ -93,7 +94,7 @@ func New(options Options) *Core {
 	c.dating = dating{clock, c.broke}
 	c.mirror, c.devices = newMirror(clock), newDeviceMirror(c.dating)
 	c.deadlines = deadlines{out: &c.out, pending: map[string]int{}}
-	c.notes = notes{out: &c.out, broke: c.broke, written: map[response.Ticket]*node{}}
+	c.notes = notes{out: &c.out, broke: c.broke, silent: options.Watches, written: map[response.Ticket]*node{}}
 	c.statuses = ruleStatuses{
 		clock: clock, out: &c.out, mirror: &c.mirror, devices: &c.devices, silent: options.Watches, written: map[response.Ticket]*rule{},
 	}

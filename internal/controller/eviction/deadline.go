@@ -52,7 +52,12 @@ func (d Due) String() string {
 	if d.Stays() {
 		return "stays"
 	}
-	text := "due " + d.At.UTC().Format(time.TimeOnly) + " for " + d.Taint.ToString()
+	return "due " + d.At.UTC().Format(time.TimeOnly) + " for " + d.Cause()
+}
+
+// Cause returns the taint of the deadline as key=value:effect, with its device and rule, if any.
+func (d Due) Cause() string {
+	text := d.Taint.ToString()
 	if d.OfDevice() {
 		text += " of device " + d.Device.String()
 	}

@@ -91,6 +91,7 @@ type notes struct {
 	out   *outbox
 	broke *safeguards
 
+	silent  bool                      // Options.Watches: no note is written
 	late    []*node                   // nodes with notes to write, in order of discovery
 	written map[response.Ticket]*node // note writes in flight
 }
@@ -101,7 +102,7 @@ func (n *notes) check(now time.Time, of *node, rewritten bool) {
 	if rewritten {
 		of.noteTries, of.noteAt = 0, now.Add(settled)
 	}
-	if n.broke.noNote || saysTheSame(of.note, of.wantedNote()) {
+	if n.silent || n.broke.noNote || saysTheSame(of.note, of.wantedNote()) {
 		n.drop(of)
 		return
 	}

@@ -9,46 +9,28 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// explainEviction determines when the pod must leave its node, if ever. It passes the node, the
-// devices and the pod to a core of the eviction controller, because a second implementation of its
-// rules could deviate.
+// explainEviction determines when the pod must leave its node, if ever.
 func (e *explainer) explainEviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {
 		return nil
 	}
-	core, now := eviction.New(eviction.Options{}), e.w.Now()
-	// Pass the listings to the core in the order of the controller's watches.
-	core.Step(now, eviction.NodesListing{})
-	core.Step(now, eviction.NodeSeen{Node: eviction.NodeOf(node)})
-	core.Step(now, eviction.NodesListed{})
-	core.Step(now, eviction.Listing{Kind: eviction.Slices})
-	for slice := range e.c.ResourceSlices.Each { // including the taints of DeviceTaintRules
-		core.Step(now, eviction.SliceSeen{Slice: eviction.SliceOf(slice)})
-	}
-	for name := range resourceclaim.PodClaims(e.object) {
-		if claim, ok := e.c.ResourceClaims.Get(e.object.Namespace, name); ok {
-			core.Step(now, eviction.ClaimSeen{Claim: eviction.ClaimOf(claim)})
-		}
-	}
-	core.Step(now, eviction.PodSeen{Pod: eviction.PodOf(e.object)})
-	due, ok := core.Due(e.object.UID)
+	due, now := e.w.Due(e.object.UID), e.w.Now()
 	// The pod is not affected by a taint, or tolerates it forever.
-	if !ok || due.Stays() {
+	if due.Stays() {
 		return nil
 	}
 	out := &Eviction{Taint: due.Taint.ToString(), Due: metav1.NewTime(due.At.UTC()), In: simulate.Seconds(max(due.At.Sub(now), 0))}
 	// Tolerations of device taints are in the claim, which is immutable, so no change can be
 	// suggested.
 	if due.OfDevice() {
-		out.Since, out.Device = *due.Taint.TimeAdded, due.Device.String()
+		out.Since, out.Device = ptr.Deref(due.Taint.TimeAdded, metav1.NewTime(now.UTC())), due.Device.String()
 		e.out.Eviction = out
 		return nil
 	}

@@ -10,8 +10,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -177,6 +179,12 @@ func (w *World) Outlook() []Eviction {
 	list := w.evictions.toCome()
 	slices.SortFunc(list, Eviction.compare)
 	return list
+}
+
+// Due returns the time at which a pod must leave its node because of taints.
+func (w *World) Due(pod types.UID) eviction.Due {
+	due, _ := w.evictions.core.Due(pod)
+	return due
 }
 
 // Departures lists the pods that left their nodes, in order. Their fates may still change as time

@@ -5,146 +5,146 @@ package simulate
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// evictions tracks evictions caused by NoExecute taints. It simulates kube-controller-manager's
-// taint eviction controller, with the same rules as Berth's own controller (package eviction).
+// evictions evicts pods from tainted nodes and devices. The core that also runs live determines
+// their deadlines. It only watches: in this world each of its requests would succeed immediately.
 //
-// A pod scheduled for eviction has an entry in leaving with its current due time; entries with
-// another due time are outdated. An outdated entry stays in the heap until it reaches the top,
-// because a heap cannot be searched.
+// The core observes all objects that describe devices, but only nodes that have or had NoExecute
+// taints, and only pods on these nodes or with device claims. Other nodes and pods cost nothing.
 type evictions struct {
 	clock *clock
-	// held maps nodes to their NoExecute taints. Nodes without such taints are absent, so their
-	// pods cost nothing here.
-	held    map[string][]eviction.Held
-	leaving departures
-	last    time.Duration // time of the latest evictions; -1 before the first
+	pods  *pods
+	core  *eviction.Core
+	nodes map[string]bool // nodes observed by the core
+	last  time.Duration   // time of the latest evictions; -1 before the first
 }
 
-// recordTaints records the NoExecute taints of a node. A new taint without a time counts from now.
-// It reports whether the node has or had NoExecute taints; if so, the caller must call watchPod for
-// its pods.
-func (e *evictions) recordTaints(node *v1.Node) bool {
-	before := e.held[node.Name]
-	return e.hold(node, func(taint *v1.Taint) time.Time {
-		for _, h := range before {
-			if h.ID() == taint.ToString() {
-				return h.Since
-			}
-		}
-		return time.Time{}
-	})
+// newEvictions returns evictions without objects. The lists of pods, slices and rules never end,
+// because the core rounds up the times of objects observed after a list: API servers truncate
+// times, but those of this world are exact.
+func newEvictions(clock *clock, pods *pods) evictions {
+	e := evictions{clock: clock, pods: pods, core: eviction.New(eviction.Options{Watches: true}), nodes: map[string]bool{}, last: -1}
+	e.step(eviction.PodsListing{})
+	e.step(eviction.Listing{Kind: eviction.Slices})
+	e.step(eviction.Listing{Kind: eviction.Rules})
+	return e
 }
 
-// recordFound is recordTaints for a node entering the world: it trusts the object's times for the
-// age of the taints.
-func (e *evictions) recordFound(node *v1.Node) {
-	e.hold(node, eviction.NodeOf(node).TaintedSince)
-}
+// step applies an event to the core. A watching core returns no requests.
+func (e *evictions) step(event eviction.Event) { e.core.Step(e.clock.time(), event) }
 
-// hold implements recordTaints and recordFound. begun returns the start of a taint without a time;
-// zero means now.
-func (e *evictions) hold(node *v1.Node, begun func(taint *v1.Taint) time.Time) bool {
-	had := len(e.held[node.Name]) > 0
-	var held []eviction.Held
-	for i := range node.Spec.Taints {
-		taint := node.Spec.Taints[i]
-		if taint.Effect != v1.TaintEffectNoExecute {
-			continue
+// follow records the current state of an object other than a pod, or its deletion.
+func (e *evictions) follow(object metav1.Object, gone bool) {
+	switch o := object.(type) {
+	case *v1.Node:
+		e.followNode(o, gone)
+	case *resourcev1.ResourceClaim:
+		if claim := eviction.ClaimOf(o); gone {
+			e.step(eviction.ClaimGone{Name: claim.Name})
+		} else {
+			e.step(eviction.ClaimSeen{Claim: claim})
 		}
-		since := e.clock.time()
-		if !taint.TimeAdded.IsZero() {
-			since = taint.TimeAdded.Time
-		} else if known := begun(&taint); !known.IsZero() && known.Before(since) {
-			since = known
+	case *resourcev1.ResourceSlice:
+		if gone {
+			e.step(eviction.SliceGone{Name: o.Name})
+		} else {
+			e.step(eviction.SliceSeen{Slice: eviction.SliceOf(o)})
 		}
-		held = append(held, eviction.Held{Taint: taint, Since: since})
+	case *resourcev1.DeviceTaintRule:
+		if gone {
+			e.step(eviction.RuleGone{Name: o.Name})
+		} else {
+			e.step(eviction.RuleSeen{Rule: eviction.RuleOf(o)})
+		}
 	}
-
-	if len(held) == 0 {
-		delete(e.held, node.Name)
-	} else {
-		e.held[node.Name] = held
-	}
-	return had || len(held) > 0
 }
 
-// watchPod schedules the eviction of a pod, given its arrival time on the node. It is called
-// whenever the node's taints change, and may cancel the eviction. A terminating pod needs no
+// followNode shows the core a node from its first NoExecute taint on, and then the node's pods.
+func (e *evictions) followNode(node *v1.Node, gone bool) {
+	seen, known := eviction.NodeOf(node), e.nodes[node.Name]
+	switch {
+	case gone:
+		delete(e.nodes, node.Name)
+		e.step(eviction.NodeGone{Name: node.Name})
+	case known || len(seen.Taints) > 0:
+		e.nodes[node.Name] = true
+		e.step(eviction.NodeSeen{Node: seen})
+	}
+	if !known && e.nodes[node.Name] {
+		for _, p := range e.pods.podsOn(node.Name) {
+			e.showPod(p)
+		}
+	}
+}
+
+// affects reports whether taints may evict the pod from its node, given its object.
+func (e *evictions) affects(object *v1.Pod, node string) bool {
+	return e.nodes[node] || len(object.Spec.ResourceClaims) > 0 || object.Status.ExtendedResourceClaimStatus != nil
+}
+
+// showPod shows the core a pod that is on a node since p.since. A terminating pod needs no
 // eviction.
-func (e *evictions) watchPod(p *pod, since time.Time) {
-	held := e.held[p.NodeName]
-	if len(held) == 0 || p.Terminating {
-		p.due = eviction.Due{}
+func (e *evictions) showPod(p *pod) {
+	if p.object == nil || p.Terminating || !e.affects(p.object, p.NodeName) {
 		return
 	}
-	due := eviction.Deadline(p.object.Spec.Tolerations, since, held)
-	if due == p.due {
-		return
-	}
-	if p.due = due; !due.Stays() {
-		heap.Push(&e.leaving, leaving{p, due})
-	}
-}
-
-// evictionTime returns the due time of an eviction since the start, at least zero.
-func (e *evictions) evictionTime(p *pod) time.Duration { return max(p.due.At.Sub(e.clock.start), 0) }
-
-// nextPod returns the pod with the earliest eviction, or nil. It drops outdated entries ahead of
-// it.
-func (e *evictions) nextPod() *pod {
-	for len(e.leaving) > 0 {
-		if first := e.leaving[0]; first.isCurrent() {
-			return first.pod
-		}
-		heap.Pop(&e.leaving)
-	}
-	return nil
+	seen := eviction.PodOf(p.object)
+	seen.Node, seen.Bound = p.NodeName, p.since
+	e.step(eviction.PodSeen{Pod: seen})
 }
 
 // nextDue returns the time of the next eviction; ok is false if there is none.
 func (e *evictions) nextDue() (time.Duration, bool) {
-	p := e.nextPod()
-	if p == nil {
-		return 0, false
-	}
-	at := max(e.evictionTime(p), e.clock.now)
+	wake, ok := e.core.Wake()
+	at := max(wake.Sub(e.clock.start), e.clock.now)
 	if at == e.last {
 		// The pod's replacement landed on a node with the same taint. Time must advance, since
 		// controllers need at least a second.
 		at += time.Second
 	}
-	return at, true
+	return at, ok
 }
 
 // evictDue calls evict for each due pod, earliest first. Replacements created by evict are pending
 // and are placed only after evictDue has returned.
-func (e *evictions) evictDue(evict func(p *pod)) {
+func (e *evictions) evictDue(evict func(p *pod, cause string)) {
 	if at, ok := e.nextDue(); !ok || at > e.clock.now {
 		return
 	}
 	e.last = e.clock.now
-	for p := e.nextPod(); p != nil && e.evictionTime(p) <= e.clock.now; p = e.nextPod() {
-		// Pop before evict, which may push more entries.
-		heap.Pop(&e.leaving)
-		evict(p)
+	type leaving struct {
+		*pod
+		due eviction.Due
+	}
+	var list []leaving
+	for p, due := range e.core.Going() {
+		if due.IsDue(e.clock.time()) {
+			list = append(list, leaving{e.pods.placed[p.UID], due})
+		}
+	}
+	slices.SortFunc(list, func(a, b leaving) int { return cmp.Or(a.due.At.Compare(b.due.At), cmp.Compare(a.number, b.number)) })
+	for _, l := range list {
+		// An earlier eviction may have removed the pod, or released its device.
+		if due, _ := e.core.Due(l.UID); due.IsDue(e.clock.time()) {
+			evict(l.pod, due.Cause())
+		}
 	}
 }
 
 // toCome lists the outstanding evictions, in no particular order.
 func (e *evictions) toCome() (list []Eviction) {
-	for _, l := range e.leaving {
-		if l.isCurrent() {
-			list = append(list, evictionOf(l.pod, e.evictionTime(l.pod)))
-		}
+	for p, due := range e.core.Going() {
+		after := Seconds(max(due.At.Sub(e.clock.start), 0))
+		list = append(list, Eviction{Namespace: p.Name.Namespace, Name: p.Name.Name, Node: p.Node, After: after, Taint: due.Cause()})
 	}
 	return list
 }
@@ -152,46 +152,15 @@ func (e *evictions) toCome() (list []Eviction) {
 // onlyAgain reports whether all outstanding evictions concern replacements of evicted pods that
 // landed on a tainted node again.
 func (e *evictions) onlyAgain() bool {
-	return !slices.ContainsFunc(e.leaving, func(l leaving) bool { return l.isCurrent() && !l.again })
-}
-
-// evictionOf returns the eviction as listed in the result.
-func evictionOf(p *pod, after time.Duration) Eviction {
-	return Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(after), Taint: p.due.Taint.ToString()}
+	for p := range e.core.Going() {
+		if !e.pods.placed[p.UID].again {
+			return false
+		}
+	}
+	return true
 }
 
 // compare orders by due time, then by name.
 func (e Eviction) compare(o Eviction) int {
 	return cmp.Or(cmp.Compare(e.After, o.After), cmp.Compare(e.Namespace, o.Namespace), cmp.Compare(e.Name, o.Name))
-}
-
-// leaving schedules the eviction of a pod. It is outdated once the pod has left or its due time has
-// changed.
-type leaving struct {
-	*pod
-	due eviction.Due
-}
-
-// isCurrent reports whether the entry is not outdated.
-func (l leaving) isCurrent() bool { return !l.gone && l.pod.due == l.due }
-
-// departures is a heap of scheduled evictions, by due time.
-type departures []leaving
-
-func (d departures) Len() int { return len(d) }
-
-func (d departures) Less(i, j int) bool {
-	return cmp.Or(d[i].due.At.Compare(d[j].due.At), cmp.Compare(d[i].number, d[j].number)) < 0
-}
-
-func (d departures) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
-
-// Push implements heap.Interface.
-func (d *departures) Push(x any) { *d = append(*d, x.(leaving)) }
-
-// Pop implements heap.Interface.
-func (d *departures) Pop() any {
-	last := (*d)[len(*d)-1]
-	*d = (*d)[:len(*d)-1]
-	return last
 }

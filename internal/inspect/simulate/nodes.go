@@ -23,15 +23,14 @@ import (
 )
 
 // nodes holds the world's nodes as stored in the API server. All changes of nodes go through it and
-// take effect immediately: it shows the node to the core, schedules or cancels evictions, and has
-// controllers create newly eligible DaemonSet pods.
+// take effect immediately: it shows the node to the core, and has controllers create newly eligible
+// DaemonSet pods.
 type nodes struct {
 	clock     *clock
 	report    *report
 	allowed   *allowed
 	scheduler *scheduler
 	pods      *pods
-	evictions *evictions
 	// named holds the existing nodes. alterNode replaces the object and never changes it in place,
 	// because the core and callers of World.Nodes hold the old one.
 	named map[string]*machine
@@ -70,14 +69,12 @@ func (n *nodes) addNode(object *v1.Node) {
 	}
 	n.named[object.Name] = &machine{object: object, dead: disruption.ReadinessOf(object) == v1.ConditionUnknown}
 	n.scheduler.showObject(cycle.Nodes, object)
-	n.evictions.recordFound(object)
 }
 
 // removeNode removes a node without pods. operations.removeNode removes the pods first.
 func (n *nodes) removeNode(name string) {
 	object := n.named[name].object
 	delete(n.named, name)
-	delete(n.evictions.held, name)
 	n.scheduler.showGone(cycle.Nodes, object)
 	n.report.touched = true
 }
@@ -86,7 +83,7 @@ func (n *nodes) removeNode(name string) {
 // differ.
 func (n *nodes) names() []string { return slices.Sorted(maps.Keys(n.named)) }
 
-// changeNode changes a node, applies the consequences of its taints, and notifies node health.
+// changeNode changes a node and notifies node health.
 // alter may modify the copy it receives. The node must exist.
 func (n *nodes) changeNode(name string, alter func(node *v1.Node)) {
 	m := n.named[name]
@@ -100,17 +97,9 @@ func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 	before := m.object
 	m.object = before.DeepCopy()
 	alter(m.object)
+	m.object.ManagedFields = nil // they date an earlier write of the taints
 	n.scheduler.showObject(cycle.Nodes, m.object)
 	n.report.touched = true
-	// Recompute the deadlines of the node's pods from the new taints. A toleration with a time
-	// limit counts from the later of the taint's addition and the pod's arrival.
-	if n.evictions.recordTaints(m.object) {
-		for _, p := range n.scheduler.c.Node(m.object.Name).Pods {
-			if known := n.pods.placed[p.UID]; known != nil {
-				n.evictions.watchPod(known, known.since)
-			}
-		}
-	}
 	// The kubelet is back, and reports its pods' current status.
 	if disruption.ReadinessOf(before) != v1.ConditionTrue && disruption.ReadinessOf(m.object) == v1.ConditionTrue {
 		n.pods.unmarkUnready(m.object.Name)

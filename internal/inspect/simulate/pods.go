@@ -48,14 +48,12 @@ type pods struct {
 	named map[Name]*pod
 	// sorted caches the pods of named in order of their names. It is nil after a pod was added or
 	// removed.
-	sorted []*pod
-	// placed holds the pods on nodes: all of them if the world is lasting, otherwise only pods that
-	// a taint will evict.
-	placed   map[types.UID]*pod
-	entered  int      // number of added pods
-	homed    int      // number of pods added with a node
-	refusals []string // reasons pods could not be created, since the latest apply
-	denied   []*pod   // pods of controllers, refused by quotas or limit ranges
+	sorted   []*pod
+	placed   map[types.UID]*pod // the pods on nodes, if the world is lasting
+	entered  int                // number of added pods
+	homed    int                // number of pods added with a node
+	refusals []string           // reasons pods could not be created, since the latest apply
+	denied   []*pod             // pods of controllers, refused by quotas or limit ranges
 	// ends is called at the end of the grace period of a pod that was terminating from the start,
 	// even if the pod was removed earlier.
 	ends func(p *pod)
@@ -82,10 +80,7 @@ type pod struct {
 	refused string
 	// charged is set while the pod is charged to the quotas of its namespace.
 	charged bool
-	// due is the pod's eviction by a NoExecute taint. since is the pod's arrival time on the node,
-	// from which tolerationSeconds count.
-	due   eviction.Due
-	since time.Time
+	since   time.Time // arrival on the node
 	// refusal is the reason the last attempt failed.
 	refusal string
 	// unready means that the pod counts in budgets.unready, and not as healthy in its budgets.
@@ -136,7 +131,7 @@ func compareQueued(a, b *pod) int {
 func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
 	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}
-	if s.lasting || len(s.evictions.held) > 0 {
+	if s.lasting || s.evictions.affects(object, object.Spec.NodeName) {
 		// If the world is not lasting, the object is released as soon as the core no longer needs
 		// it: pods take most of the memory of a large simulation.
 		p.object = object
@@ -194,15 +189,13 @@ func (s *pods) startRunning(p *pod) {
 // podSettled records the arrival of a pod on its node, and drops state no longer needed.
 func (s *pods) podSettled(p *pod, since time.Time) {
 	p.since = since
-	s.evictions.watchPod(p, since)
-	if p.due.Stays() && !s.lasting {
+	s.evictions.showPod(p)
+	if !s.lasting {
 		p.object = nil
 		return
 	}
 	s.placed[p.UID] = p
-	if s.lasting {
-		s.joined(p)
-	}
+	s.joined(p)
 }
 
 // removePod removes a pod from the world and releases its room, its share of budgets and quotas,
@@ -211,6 +204,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 	// The deletion may change the core's representation of the pod, so read it first.
 	known, terminating, node := s.placed[p.UID], p.Terminating, p.NodeName
 	s.scheduler.showGone(cycle.Pods, stubPod(p))
+	s.evictions.step(eviction.PodGone{UID: p.UID})
 	switch {
 	case known != nil && known.unready:
 		s.budgets.unready[p.Class]--
@@ -355,7 +349,7 @@ func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	s.scheduler.keepObject(p, &leaving)
 	s.scheduler.showObject(cycle.Pods, &leaving)
 	p.Pod = s.scheduler.c.Pod(p.UID)
-	p.due = eviction.Due{}
+	s.evictions.step(eviction.PodGone{UID: p.UID})
 	if p.unready {
 		s.budgets.unready[p.Class]--
 		p.unready = false

@@ -238,12 +238,10 @@ func (c *controllers) preemptPod(uid types.UID, by *pod) {
 	}
 	switch victim, p := c.pods.placed[uid], c.scheduler.c.Pod(uid); {
 	case p == nil:
-	case victim != nil && c.pods.lasting:
+	case victim != nil:
 		c.dismissPod(victim, ByPreemption, detail)
 	default:
-		if victim == nil || !victim.unready {
-			c.budgets.podLeft(p) // removePod does not subtract it, because the core already counts a victim as terminating
-		}
+		c.budgets.podLeft(p) // removePod does not subtract it, because the core already counts a victim as terminating
 		c.pods.removePod(p)
 	}
 }

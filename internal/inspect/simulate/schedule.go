@@ -68,13 +68,15 @@ type scheduler struct {
 	lasting bool
 	// progress, if set, is called every progressEvery decisions.
 	progress func(decided int)
-	// landed is called when a pod gets a node. allow creates pods that were refused before. preempt
-	// deletes a victim, and remove removes a victim that was already terminating. They are
-	// functions to keep the scheduler independent of the reacting components.
-	landed  func(p *pod)
-	allow   func()
-	preempt func(victim types.UID, by *pod)
-	remove  func(p *cluster.Pod)
+	// followed is called for each object shown to the core, and for its deletion, except for pods
+	// and workloads. landed is called when a pod gets a node. allow creates pods that were refused
+	// before. preempt deletes a victim, and remove removes a victim that was already terminating.
+	// They are functions to keep the scheduler independent of the reacting components.
+	followed func(object metav1.Object, gone bool)
+	landed   func(p *pod)
+	allow    func()
+	preempt  func(victim types.UID, by *pod)
+	remove   func(p *cluster.Pod)
 }
 
 // startCore creates the core. MaxWait, which retries long-waiting pods in case an event was lost,
@@ -193,6 +195,7 @@ func (s *scheduler) followEvent(e cycle.Event) {
 	case "", cycle.Pods, cycle.ReplicaSets, cycle.StatefulSets, cycle.ReplicationControllers:
 	default:
 		s.api.Follow(object, gone)
+		s.followed(object, gone)
 	}
 }
 

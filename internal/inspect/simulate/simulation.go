@@ -93,7 +93,8 @@ type Eviction struct {
 	Node      string `json:"node"`
 	// After is the time since the start.
 	After Seconds `json:"after"`
-	// Taint is the first taint to fall due, as key=value:effect.
+	// Taint is the first taint to fall due, as key=value:effect. The device and the
+	// DeviceTaintRule follow, if any.
 	Taint string `json:"taint"`
 	// Message is the kubelet's message. If it is set, Taint is empty.
 	Message string `json:"message,omitempty"`

@@ -122,9 +122,10 @@ func (t *course) runStep(at time.Duration) {
 	log := t.scheduler.c.Log.Len()
 	t.clock.runDue()
 	t.health.runDue()
-	t.evictions.evictDue(func(p *pod) {
-		t.report.said.Evictions = append(t.report.said.Evictions, evictionOf(p, t.clock.now))
-		t.controllers.departPod(p, ByTaint, p.due.Taint.ToString())
+	t.evictions.evictDue(func(p *pod, cause string) {
+		t.report.said.Evictions = append(t.report.said.Evictions,
+			Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(t.clock.now), Taint: cause})
+		t.controllers.departPod(p, ByTaint, cause)
 	})
 
 	// Try pods last, after all changes of this time. Until then the core only collects the changes

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
-	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -99,7 +98,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	// Empty lists instead of nil: JSON consumers get [] and not null.
 	result := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
 	w.report = report{clock: &w.clock, said: result, timed: lasting}
-	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
+	w.evictions = newEvictions(&w.clock, &w.pods)
 
 	w.budgets = budgets{scheduler: &w.scheduler, workloads: &w.workloads, unready: map[*cluster.PodClass]int{}}
 	w.workloads.scheduler = &w.scheduler
@@ -114,7 +113,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 
 	w.nodes = nodes{
-		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
+		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods,
 		named: map[string]*machine{}, joined: w.controllers.startDaemons, changed: w.controllers.followNode, seen: w.health.showNode,
 	}
 
@@ -132,7 +131,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
-		landed: w.controllers.podLanded, preempt: w.controllers.preemptPod, remove: w.pods.removePod, allow: w.pods.createAllowed,
+		followed: w.evictions.follow, landed: w.controllers.podLanded, preempt: w.controllers.preemptPod, remove: w.pods.removePod, allow: w.pods.createAllowed,
 	}
 
 	if o.Progress != nil {
