@@ -94,6 +94,6 @@ func (s *scheduler) nameClaim(uid types.UID, status *v1.PodExtendedResourceClaim
 // keepObject replaces a pod's object, in the API as well if time may pass.
 func (s *scheduler) keepObject(p *pod, object *v1.Pod) {
 	if p.object = object; s.lasting {
-		s.api.Follow(object, false)
+		s.follow(object, false)
 	}
 }

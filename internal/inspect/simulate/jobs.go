@@ -24,7 +24,7 @@ func (c *controllers) failsJob(d *Departure) bool {
 	}
 	f := workload.Fail(job, d.object, isDisrupted(d.object, d.Cause))
 	c.retries.count(job)
-	c.scheduler.api.Follow(f.Job, false)
+	c.scheduler.follow(f.Job, false)
 	if d.object, d.Reason = f.Pod, f.Why; f.Why == "" {
 		return false
 	}

@@ -31,7 +31,7 @@ func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 		case *v1.Node, *v1.Pod:
 		default:
 			if workload.Of(object) == nil {
-				s.api.Follow(object, false)
+				s.follow(object, false)
 			}
 		}
 	}

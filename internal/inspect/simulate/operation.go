@@ -119,6 +119,7 @@ type operations struct {
 	health      *health
 	kubelets    *kubelets
 	controllers *controllers
+	rebalances  *rebalances
 
 	// options are the world's options. gangs means that the Jobs in manifests become gangs.
 	options *Options

@@ -241,7 +241,7 @@ func (s *pods) forgetPod(p *pod) {
 	if name := (Name{p.object.Namespace, p.object.Name}); s.named[name] == p {
 		delete(s.named, name)
 		s.sorted = nil
-		s.scheduler.api.Follow(p.object, true)
+		s.scheduler.follow(p.object, true)
 	}
 }
 

@@ -21,6 +21,7 @@ func (s *pods) markUnready(node string) {
 			p.unready, p.marked = true, s.clock.time()
 			s.budgets.unready[p.Class]++
 			s.budgets.podLeft(p.Pod)
+			s.scheduler.keepObject(p, p.object)
 		}
 	}
 }
@@ -33,6 +34,7 @@ func (s *pods) unmarkUnready(node string) {
 			p.unready, p.marked = false, time.Time{}
 			s.budgets.unready[p.Class]--
 			s.budgets.podJoined(p.Pod)
+			s.scheduler.keepObject(p, p.object)
 		}
 	}
 }

@@ -4,24 +4,24 @@
 package simulate
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/internal/world"
+	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Rebalance moves pods like berth rebalance --execute. The first plan is made at the start of the
-// operation, and a new plan whenever a successor lands elsewhere or the moves of a plan are used
-// up.
+// Rebalance moves pods like berth rebalance --execute, one at a time. Each move is the first move
+// of a new plan.
 type Rebalance struct {
 	// Goals are the goals of berth rebalance, the most important first.
 	Goals     []string `json:"goals,omitempty"`
@@ -41,49 +41,36 @@ type Moved struct {
 	Stopped string `json:"stopped,omitempty"`
 }
 
-const (
-	// landsWithin is the time within which a successor must have a node before the rebalance stops,
-	// as in package execute.
-	landsWithin = time.Minute
-	// looksEvery is the interval between checks for the successor. On a live cluster, a watch
-	// reports the successor.
-	looksEvery = time.Second
-	// mostElsewhere limits the number of consecutive successors landing elsewhere, as in package
-	// execute. One may be chance; two mean that the plan mispredicts this cluster.
-	mostElsewhere = 2
-)
+// seenWithin is the time until a rebalance observes a change: a watch has some delay.
+const seenWithin = time.Second
 
-// moving is a rebalance in progress, which makes one move at a time. It is the loop of package
-// execute in virtual time, where each wait is a call on the agenda:
-//
-//	plan -> close nodes -> evict one pod -> wait for its successor -> as planned: next move
-//	                                                               -> elsewhere: new plan
-//	                                                               -> no node: stop
-type moving struct {
+// rebalances carries out the requests of rebalances in progress. Each has a core, which is the core
+// of berth rebalance --execute. Its requests succeed immediately, except for evictions refused by
+// budgets.
+type rebalances struct {
 	clock       *clock
 	allowed     *allowed
+	scheduler   *scheduler
 	pods        *pods
 	nodes       *nodes
+	budgets     *budgets
 	controllers *controllers
-	// state returns the cluster as berth rebalance would read it now. It lists all objects, so it
-	// is called once per plan.
-	state    func() *rebalance.State
-	profiles []*plugins.Profile
+	profiles    []*plugins.Profile
+	running     []*moving
+	kept        string // reservation for a successor; "" without one
+}
 
+// moving is a rebalance in progress.
+type moving struct {
+	core   *execute.Core
+	policy *rebalance.Policy
 	// done is the result. The operation has already returned it; it is completed as time passes.
 	done   *Moved
-	policy *rebalance.Policy
-	// arrived holds the landed successors. New plans do not move them again.
-	arrived map[types.UID]bool
-	plan    *rebalance.Plan
-	// next is the index of the plan's next move.
-	next int
-	// closed holds the nodes to which this rebalance has added the emptying taint. missed counts
-	// the consecutive successors that landed elsewhere.
-	closed map[string]bool
-	missed int
-	// spent is the part of the policy's limits used up by earlier moves, as input for later plans.
-	spent rebalance.Spent
+	closed map[string]bool // nodes with the emptying taint of this rebalance
+	// inbox holds the changes of objects that the core observes at inboxAt, and then those of pods:
+	// a pod may make the core plan, and budgets must be up to date then.
+	inbox, pods []execute.Event
+	inboxAt     time.Duration
 }
 
 // rebalanceNodes begins a rebalance. Unparsable goals are an error.
@@ -92,157 +79,178 @@ func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &moving{
-		clock: o.clock, allowed: o.allowed, pods: o.pods, nodes: o.nodes, controllers: o.controllers, profiles: o.options.Profiles,
-		state: func() *rebalance.State {
-			return &rebalance.State{AsOf: o.clock.time(), World: world.Open(o.listObjects())}
-		},
-		done: &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{},
-	}
 	o.scheduler.trySettled() // place pods that are already pending first
-	m.makePlan()
+	m := &moving{core: execute.New(execute.Options{}), policy: policy, done: &Moved{}, closed: map[string]bool{}}
+	o.rebalances.running = append(o.rebalances.running, m)
+	for object := range o.scheduler.api.Objects() {
+		o.rebalances.step(m, o.rebalances.eventsOf(object, false)...)
+	}
+	o.rebalances.step(m, execute.Listed{})
 	return &Done{Moved: m.done}, nil
 }
 
-// makePlan makes a plan for the current world and starts its first move. It first opens the nodes
-// closed for the previous plan, because the new plan may close different nodes.
-func (m *moving) makePlan() {
-	if m.allowed.mustStop() {
-		return
+// follow records the current state of an object, or its deletion.
+func (r *rebalances) follow(object metav1.Object, gone bool) {
+	for _, m := range r.running {
+		if len(m.inbox)+len(m.pods) == 0 {
+			m.inboxAt = r.clock.now + seenWithin
+		}
+		if _, is := object.(*v1.Pod); is {
+			m.pods = append(m.pods, r.eventsOf(object, gone)...)
+		} else {
+			m.inbox = append(m.inbox, r.eventsOf(object, gone)...)
+		}
 	}
-	m.closeNodes(nil)
-	m.plan = rebalance.Make(m.state(), m.policy,
-		rebalance.Options{Profiles: m.profiles, Arrived: m.arrived, Spent: m.spent})
-	m.next = 0
-	m.makeMove()
 }
 
-// makeMove makes the next move of the plan, or ends after the last one. If the move's pod has left
-// its node, the rest of the plan is void, and makeMove makes a new plan.
-func (m *moving) makeMove() {
-	if m.next == len(m.plan.Moves) {
-		m.endPlan("")
-		return
+// eventsOf returns the event by which a watch shows an object. There is none for a refused or an
+// ended pod. A placed pod is shown with the condition that its kubelet would report.
+func (r *rebalances) eventsOf(object metav1.Object, gone bool) []execute.Event {
+	if gone {
+		return []execute.Event{execute.Gone{Object: object}}
 	}
-	move := &m.plan.Moves[m.next]
-	closed := slices.Clone(move.Closed)
-	if move.Closes == rebalance.MakingRoom {
-		closed = append(closed, move.From)
+	if object, is := object.(*v1.Pod); is {
+		p := r.pods.named[Name{object.Namespace, object.Name}]
+		if p == nil || p.Pod == nil || p.refused != "" {
+			return nil
+		}
+		ready := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
+		if p.unready {
+			ready.Status = v1.ConditionFalse
+		}
+		isReady := func(c v1.PodCondition) bool { return c.Type == v1.PodReady }
+		if i := slices.IndexFunc(object.Status.Conditions, isReady); object.Spec.NodeName != "" &&
+			(i < 0 || object.Status.Conditions[i].Status != ready.Status) {
+			shown := *object
+			shown.Status.Conditions = append(slices.DeleteFunc(slices.Clone(object.Status.Conditions), isReady), ready)
+			return []execute.Event{execute.Seen{Object: &shown}}
+		}
 	}
-	m.closeNodes(closed)
-	p := m.pods.named[Name{move.Namespace, move.Name}]
-	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it has left, or is terminating
-		m.makePlan()
-		return
-	}
-	m.done.Moves++
-	m.spent = m.spent.Plus(*move)
-	m.controllers.departPod(p, ByRebalance, move.Cause)
-	m.awaitSuccessor(move, m.controllers.departed[len(m.controllers.departed)-1], m.clock.now+landsWithin)
+	return []execute.Event{execute.Seen{Object: object}}
 }
 
-// awaitSuccessor waits for the successor of a move, and continues once the successor has a node. If
-// no successor is expected, the next move follows after one interval.
-func (m *moving) awaitSuccessor(move *rebalance.Move, d *Departure, until time.Duration) {
-	m.clock.callAt(m.clock.now+looksEvery, func() {
-		switch next := d.next; {
-		case move.To == "" || next == nil: // no successor is expected
-			m.next++
-			m.makeMove()
-		case next.NodeName == "" && m.clock.now < until:
-			m.awaitSuccessor(move, d, until)
-		case next.NodeName == "":
-			m.endPlan(fmt.Sprintf("the successor %s/%s has no node", next.object.Namespace, next.object.Name))
-		default:
-			m.continuePlan(move, next)
+// nextDue returns the time at which a core observes a change or wants to be called; ok is false if
+// there is none.
+func (r *rebalances) nextDue() (at time.Duration, ok bool) {
+	for _, m := range r.running {
+		if wake, wakes := m.core.Wake(); wakes && (!ok || wake.Sub(r.clock.start) < at) {
+			at, ok = wake.Sub(r.clock.start), true
+		}
+		if len(m.inbox)+len(m.pods) > 0 && (!ok || m.inboxAt < at) {
+			at, ok = m.inboxAt, true
+		}
+	}
+	return max(at, r.clock.now), ok
+}
+
+// runDue calls the cores that are due.
+func (r *rebalances) runDue() {
+	for _, m := range slices.Clone(r.running) {
+		if inbox := append(m.inbox, m.pods...); len(inbox) > 0 && m.inboxAt <= r.clock.now {
+			m.inbox, m.pods = nil, nil
+			r.step(m, inbox...)
+		}
+		if wake, wakes := m.core.Wake(); wakes && !wake.After(r.clock.time()) {
+			r.step(m, execute.Tick{})
+		}
+	}
+}
+
+// step applies events to a core, and then the responses to its requests. The effects of a request
+// wait in the inbox.
+func (r *rebalances) step(m *moving, events ...execute.Event) {
+	for ; len(events) > 0 && !r.allowed.mustStop(); events = events[1:] {
+		for _, action := range m.core.Step(r.clock.time(), events[0]) {
+			if answer := r.carryOut(m, action); answer != nil {
+				events = append(events, answer)
+			}
+		}
+	}
+}
+
+// carryOut carries out an action of a core, and returns the response to a request.
+func (r *rebalances) carryOut(m *moving, action execute.Action) execute.Event {
+	switch a := action.(type) {
+	case execute.Recall:
+		return execute.Recalled{}
+	case execute.MakePlan:
+		a.Options.Profiles = r.profiles
+		return execute.Planned{Plan: rebalance.Make(a.State, m.policy, a.Options)}
+	case execute.Note:
+		return execute.Answered{Ticket: a.Ticket}
+	case execute.SetTaint:
+		return execute.Answered{Ticket: a.Ticket, Outcome: r.setTaint(m, a)}
+	case execute.Evict:
+		return r.evict(m, a)
+	case execute.ReleaseReservation:
+		if r.kept == a.Reservation.Reservation() {
+			r.reserve("")
+		}
+	case execute.MoveProgress:
+		if a.Result == execute.Elsewhere {
+			m.done.Elsewhere++
+		}
+	case execute.Done:
+		r.end(m, a)
+	}
+	return nil
+}
+
+// setTaint sets or removes the emptying taint of a node.
+func (r *rebalances) setTaint(m *moving, a execute.SetTaint) response.Outcome {
+	if r.nodes.named[a.Node] == nil {
+		return response.Gone
+	}
+	m.closed[a.Node] = a.Value != ""
+	r.nodes.changeNode(a.Node, func(n *v1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
+		if a.Value != "" {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: rebalance.EmptyingTaint, Value: a.Value, Effect: v1.TaintEffectNoSchedule})
 		}
 	})
+	return response.OK
 }
 
-// continuePlan continues with the plan if the successor is on the planned node, or on a node that
-// the move lists as equivalent; otherwise it makes a new plan. It also makes a new plan after the
-// last move, because the moves may have enabled more.
-func (m *moving) continuePlan(move *rebalance.Move, next *pod) {
-	m.arrived[next.UID] = true
-	m.next++
-	switch {
-	case next.NodeName == move.To:
-		m.missed = 0
-		if m.next < len(m.plan.Moves) {
-			m.makeMove()
-			return
-		}
-	case slices.Contains(move.Or, next.NodeName):
-		m.missed = 0
+// evict reserves room for the successor of a pod, and evicts the pod if budgets allow it.
+func (r *rebalances) evict(m *moving, a execute.Evict) execute.Event {
+	p, answer := r.pods.placed[a.UID], execute.Answered{Ticket: a.Ticket}
+	if p == nil {
+		answer.Outcome = response.Gone
+		return answer
+	}
+	r.reserve(a.Reservation.Reservation())
+	switch verdict := r.budgets.mayEvict(p); {
+	case p.Terminating:
+	case verdict.Answer == disruption.Later:
+		answer.Outcome, answer.Message = response.Busy, verdict.Message
+	case verdict.Answer == disruption.Never:
+		answer.Outcome, answer.Message = response.Failed, verdict.Message
 	default:
-		m.missed++
-		if m.done.Elsewhere++; m.missed >= mostElsewhere {
-			m.endPlan(fmt.Sprintf("%d successors in a row did not land where planned", m.missed))
-			return
-		}
+		m.done.Moves++
+		r.controllers.departPod(p, ByRebalance, a.Reservation.Cause)
 	}
-
-	m.makePlan()
+	return answer
 }
 
-// endPlan ends the rebalance. If it made all moves, emptied nodes stay closed for later removal; if
-// it stopped, it opens all nodes that still have pods.
-func (m *moving) endPlan(stopped string) {
-	m.done.Stopped, m.done.Stays = stopped, m.plan.Stays
-	var empties []string
-	if stopped == "" {
-		empties = m.plan.Empties
+// reserve makes the scheduler reserve room for a successor. The reservation replaces any earlier
+// one; an empty text reserves none.
+func (r *rebalances) reserve(text string) {
+	r.kept = text
+	r.scheduler.showObject(cycle.MoveLeases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		Namespace: cycle.MoveLeaseNamespace, Name: cycle.MoveLeaseName, Annotations: map[string]string{cycle.MoveReservationAnnotation: text},
+	}})
+}
+
+// end completes the result of a rebalance.
+func (r *rebalances) end(m *moving, a execute.Done) {
+	r.running = slices.DeleteFunc(r.running, func(o *moving) bool { return o == m })
+	m.done.Stopped = a.Stopped
+	if a.Plan != nil {
+		m.done.Stays = a.Plan.Stays
 	}
-	m.closeNodes(empties)
-	for name := range m.closed {
-		if m.nodes.named[name] != nil { // not removed meanwhile
+	for _, name := range slices.Sorted(maps.Keys(m.closed)) {
+		if m.closed[name] && r.nodes.named[name] != nil { // not removed meanwhile
 			m.done.Empties = append(m.done.Empties, name)
 		}
 	}
-	slices.Sort(m.done.Empties)
-}
-
-// closeNodes adds the emptying taint to the wanted nodes, and removes it from the other nodes
-// closed by this rebalance. It does not open empty nodes, because the scheduler would fill them
-// again.
-func (m *moving) closeNodes(wanted []string) {
-	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
-	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // in a fixed order, because opening a node requeues pods
-		if !slices.Contains(wanted, name) && m.nodes.named[name] != nil && m.pods.hasMovable(name) {
-			delete(m.closed, name)
-			m.nodes.changeNode(name, func(n *v1.Node) {
-				n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.MatchTaint(&taint) })
-			})
-		}
-	}
-	for _, name := range wanted {
-		if !m.closed[name] && m.nodes.named[name] != nil {
-			m.closed[name] = true
-			m.nodes.changeNode(name, func(n *v1.Node) { n.Spec.Taints = append(slices.Clone(n.Spec.Taints), taint) })
-		}
-	}
-}
-
-// hasMovable reports whether the node has a pod that could run elsewhere, neither a DaemonSet pod
-// nor a static pod.
-func (s *pods) hasMovable(node string) bool {
-	return slices.ContainsFunc(s.podsOn(node), func(p *pod) bool {
-		kind := rules.ControllerKind(p.object)
-		return p.object.Annotations[v1.MirrorPodAnnotationKey] == "" && kind != rules.DaemonSet && kind != rules.Node
-	})
-}
-
-// listObjects returns the cluster's current API objects, without refused and ended pods.
-func (o *operations) listObjects() (list []metav1.Object) {
-	for object := range o.scheduler.api.Objects() {
-		if _, is := object.(*v1.Pod); !is {
-			list = append(list, object)
-		}
-	}
-	for _, f := range o.scheduler.allFound(o.pods) {
-		if f.Pod != nil && f.Refused == "" {
-			list = append(list, f.Object)
-		}
-	}
-	return list
 }

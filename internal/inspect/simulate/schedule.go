@@ -68,10 +68,10 @@ type scheduler struct {
 	lasting bool
 	// progress, if set, is called every progressEvery decisions.
 	progress func(decided int)
-	// followed is called for each object shown to the core, and for its deletion, except for pods
-	// and workloads. landed is called when a pod gets a node. allow creates pods that were refused
-	// before. preempt deletes a victim, and remove removes a victim that was already terminating.
-	// They are functions to keep the scheduler independent of the reacting components.
+	// followed is called for each object recorded in api, and for its deletion. landed is called
+	// when a pod gets a node. allow creates pods that were refused before. preempt deletes a
+	// victim, and remove removes a victim that was already terminating. They are functions to keep
+	// the scheduler independent of the reacting components.
 	followed func(object metav1.Object, gone bool)
 	landed   func(p *pod)
 	allow    func()
@@ -192,11 +192,16 @@ func (s *scheduler) followEvent(e cycle.Event) {
 		kind, object, gone = e.Kind, e.Object, true
 	}
 	switch kind {
-	case "", cycle.Pods, cycle.ReplicaSets, cycle.StatefulSets, cycle.ReplicationControllers:
+	case "", cycle.Pods, cycle.ReplicaSets, cycle.StatefulSets, cycle.ReplicationControllers, cycle.MoveLeases:
 	default:
-		s.api.Follow(object, gone)
-		s.followed(object, gone)
+		s.follow(object, gone)
 	}
+}
+
+// follow records the current state of an object, or its deletion, in the API.
+func (s *scheduler) follow(object metav1.Object, gone bool) {
+	s.api.Follow(object, gone)
+	s.followed(object, gone)
 }
 
 // completePreemption completes an attempt that made room in a world that is not lasting: it removes

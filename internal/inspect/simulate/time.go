@@ -32,11 +32,11 @@ func (c *clock) callAt(at time.Duration, do func()) { c.agenda.Add(c.start.Add(m
 func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
 
 // course determines the next event and runs it. Events at one time happen in a fixed order: the
-// agenda, node health, evictions, and finally attempts to place pods, which see all earlier
-// changes. In a cluster these race; here the order is fixed so that two runs of one scenario are
-// identical.
+// agenda, node health, evictions, rebalances, and finally attempts to place pods, which see all
+// earlier changes. In a cluster these race; here the order is fixed so that two runs of one
+// scenario are identical.
 //
-//	next event = min(agenda, evictions, scheduler's back-offs and waits, node health)
+//	next event = min(agenda, evictions, rebalances, scheduler's back-offs and waits, node health)
 type course struct {
 	clock       *clock
 	report      *report
@@ -44,6 +44,7 @@ type course struct {
 	scheduler   *scheduler
 	health      *health
 	evictions   *evictions
+	rebalances  *rebalances
 	controllers *controllers
 
 	passing func(elapsed time.Duration) // see [World.Watch]; nil without an observer
@@ -84,8 +85,10 @@ func (t *course) nextChange() (at time.Duration, ok bool) {
 	if next, any := t.clock.agenda.Next(); any {
 		at, ok = next.Sub(t.clock.start), true
 	}
-	if evicted, due := t.evictions.nextDue(); due && (!ok || evicted < at) {
-		return evicted, true
+	for _, nextDue := range []func() (time.Duration, bool){t.evictions.nextDue, t.rebalances.nextDue} {
+		if next, due := nextDue(); due && (!ok || next < at) {
+			at, ok = next, true
+		}
 	}
 	return at, ok
 }
@@ -127,6 +130,7 @@ func (t *course) runStep(at time.Duration) {
 			Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(t.clock.now), Taint: cause})
 		t.controllers.departPod(p, ByTaint, cause)
 	})
+	t.rebalances.runDue()
 
 	// Try pods last, after all changes of this time. Until then the core only collects the changes
 	// as events.
@@ -154,7 +158,8 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	for !w.allowed.mustStop() {
 		w.course.skipIdle(until)
 		at, ok := w.course.nextEvent()
-		onlyAgain := w.clock.agenda.Len() == w.kubelets.countRepeats()+w.controllers.repeats && !w.health.isBusy() && w.evictions.onlyAgain()
+		onlyAgain := w.clock.agenda.Len() == w.kubelets.countRepeats()+w.controllers.repeats && !w.health.isBusy() &&
+			len(w.rebalances.running) == 0 && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
 			return true

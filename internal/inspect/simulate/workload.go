@@ -64,7 +64,7 @@ func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error)
 // keepWorkload adds a workload, or replaces the one of the same name. A recreated workload wants
 // its pods again.
 func (w *workloads) keepWorkload(object metav1.Object) {
-	w.scheduler.api.Follow(object, false)
+	w.scheduler.follow(object, false)
 	w.listed = false
 	delete(w.deleted, workload.Of(object).Owner())
 }
@@ -72,7 +72,7 @@ func (w *workloads) keepWorkload(object metav1.Object) {
 // forgetWorkload removes a workload. Its pods are not recreated from then on.
 func (w *workloads) forgetWorkload(l *workload.Workload) {
 	owner := l.Owner()
-	w.scheduler.api.Follow(l.Object, true)
+	w.scheduler.follow(l.Object, true)
 	w.listed = false
 	w.deleted[owner] = true
 }

@@ -5,6 +5,7 @@ package simulate
 
 import (
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -50,6 +51,7 @@ type World struct {
 	scheduler   scheduler
 	health      health
 	evictions   evictions
+	rebalances  rebalances
 	kubelets    kubelets
 	controllers controllers
 
@@ -131,7 +133,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
-		followed: w.evictions.follow, landed: w.controllers.podLanded, preempt: w.controllers.preemptPod, remove: w.pods.removePod, allow: w.pods.createAllowed,
+		followed: w.follow, landed: w.controllers.podLanded, preempt: w.controllers.preemptPod, remove: w.pods.removePod, allow: w.pods.createAllowed,
 	}
 
 	if o.Progress != nil {
@@ -148,13 +150,16 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	w.course = course{
 		clock: &w.clock, report: &w.report, nodes: &w.nodes, scheduler: &w.scheduler, health: &w.health, evictions: &w.evictions,
-		controllers: &w.controllers,
+		rebalances: &w.rebalances, controllers: &w.controllers,
+	}
+	w.rebalances = rebalances{
+		clock: &w.clock, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, nodes: &w.nodes, budgets: &w.budgets,
+		controllers: &w.controllers, profiles: o.Profiles,
 	}
 	w.operations = operations{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads, claims: &w.claims,
 		budgets: &w.budgets, bounds: w.bounds, scheduler: &w.scheduler, health: &w.health, kubelets: &w.kubelets,
-		controllers: &w.controllers,
-		options:     &w.options, gangs: gangs,
+		controllers: &w.controllers, rebalances: &w.rebalances, options: &w.options, gangs: gangs,
 	}
 	w.shortfalls = shortfalls{controllers: &w.controllers, pods: &w.pods, bounds: w.bounds}
 
@@ -163,7 +168,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.claims.Cluster, w.claims.Show, w.claims.ShowGone = w.c, w.scheduler.showObject, w.scheduler.showGone
 	// Budgets and the simulated controllers look up the owners of pods here, from the first pod on.
 	for _, object := range set.Controllers() {
-		w.scheduler.api.Follow(object, false)
+		w.scheduler.follow(object, false)
 	}
 	w.scheduler.showSet(set, w.pods.catalog)
 	w.scheduler.findStalled(set.Whole)
@@ -175,4 +180,11 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	// Do this last, because it looks up the nodes by name.
 	w.nodes.findDead(set.Leases, clocks, o.Health.MonitorGracePeriod)
 	return w, nil
+}
+
+// follow passes the current state of an object, or its deletion, to the controllers that watch all
+// objects.
+func (w *World) follow(object metav1.Object, gone bool) {
+	w.evictions.follow(object, gone)
+	w.rebalances.follow(object, gone)
 }

@@ -4,6 +4,7 @@
 package execute
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -61,6 +63,23 @@ func departureOf(f *Flight) *departure {
 		Namespace: f.Namespace, Name: f.Name, UID: f.UID, Owner: f.Owner, From: f.From, To: f.To, Or: f.Or,
 		Grace: f.Cost.GraceSeconds, Surge: f.Surge,
 	}}
+}
+
+// Reservation returns the move's reservation as published in the Lease, or "" without one. It is
+// identical for the same move in every process. The Lease's reservation is compared with it as
+// text, so its fields must be in a fixed order, and times in whole seconds.
+func (f *Flight) Reservation() string {
+	if f == nil || f.To == "" {
+		return ""
+	}
+	text, err := json.Marshal(cycle.MoveReservation{
+		Namespace: f.Namespace, Name: f.Name, UID: f.UID, Owner: f.OwnerUID, Node: f.To,
+		Ahead: f.Surge != nil, GraceSeconds: f.Cost.GraceSeconds, Begun: f.Begun.UTC().Format(time.RFC3339),
+	})
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // follows reports whether the workload's controller creates a successor. Jobs and custom

@@ -70,9 +70,9 @@ func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
 	switch a := action.(type) { // writing the reservation has a separate time limit
 	case execute.Evict:
-		r.writeReservation(ctx, reservationOf(a.Reservation))
+		r.writeReservation(ctx, a.Reservation.Reservation())
 	case execute.Scale:
-		r.writeReservation(ctx, reservationOf(a.Reservation))
+		r.writeReservation(ctx, a.Reservation.Reservation())
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -95,7 +95,7 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 	case execute.Mark:
 		return answerOf(a.Ticket, r.markPod(ctx, a))
 	case execute.ReleaseReservation:
-		r.releaseReservation(context.WithoutCancel(ctx), reservationOf(a.Reservation)) // even if the drain is over
+		r.releaseReservation(context.WithoutCancel(ctx), a.Reservation.Reservation()) // even if the drain is over
 	case execute.Withdraw:
 		r.withdraw(context.WithoutCancel(ctx), a.Pods) // even if the drain is over
 	case execute.Evict:

@@ -259,7 +259,7 @@ func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
 	r := newRequests(client, nil)
 	recalled := r.carryOut(t.Context(), execute.Recall{}).(execute.Recalled)
 	r.carryOut(t.Context(), execute.ReleaseReservation{Reservation: recalled.Journal.Move})
-	want, _ := json.Marshal(reservationOf(&abroad))
+	want, _ := json.Marshal(abroad.Reservation())
 	if len(freed) != 1 || !strings.Contains(freed[0], string(want)) {
 		t.Errorf("freed %q, want %q", freed, want)
 	}

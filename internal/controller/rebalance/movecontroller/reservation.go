@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,26 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
-
-// reservationOf returns a move's reservation as published in the Lease, or "" without one. It is
-// identical for the same move in every process. releaseReservation compares it as text, so its
-// fields must be in a fixed order, and times in whole seconds.
-func reservationOf(move *execute.Flight) string {
-	if move == nil || move.To == "" {
-		return ""
-	}
-	text, err := json.Marshal(cycle.MoveReservation{
-		Namespace: move.Namespace, Name: move.Name, UID: move.UID, Owner: move.OwnerUID, Node: move.To,
-		Ahead: move.Surge != nil, GraceSeconds: move.Cost.GraceSeconds, Begun: move.Begun.UTC().Format(time.RFC3339),
-	})
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
 
 // writeReservation makes Berth's scheduler reserve room: it writes the reservation to the Lease,
 // replacing any other, and creates the Lease if needed. Apart from a message it fails silently,
