@@ -182,10 +182,7 @@ func (w *World) Outlook() []Eviction {
 }
 
 // Due returns the time at which a pod must leave its node because of taints.
-func (w *World) Due(pod types.UID) eviction.Due {
-	due, _ := w.evictions.core.Due(pod)
-	return due
-}
+func (w *World) Due(pod types.UID) eviction.Due { return w.evictions.dueOf(pod) }
 
 // Departures lists the pods that left their nodes, in order. Their fates may still change as time
 // passes.

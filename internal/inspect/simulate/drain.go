@@ -73,11 +73,7 @@ const (
 //	                             -> evict what budgets allow, every 5 s, until none remains
 type draining struct {
 	*Drain
-	clock       *clock
-	report      *report
-	budgets     *budgets
-	pods        *pods
-	controllers *controllers
+	*controllers
 
 	done  *Drained
 	nodes []string
@@ -105,8 +101,7 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	}
 
 	d := &draining{
-		Drain: op, clock: o.clock, report: o.report, budgets: o.budgets, pods: o.pods, controllers: o.controllers,
-		done: &Drained{Nodes: names}, nodes: names,
+		Drain: op, controllers: o.controllers, done: &Drained{Nodes: names}, nodes: names,
 		rules: disruption.DrainRules{
 			Pods: selector, IgnoreDaemonSets: op.IgnoreDaemonSets, DeleteEmptyDirData: op.DeleteEmptyDirData, Force: op.Force,
 		},

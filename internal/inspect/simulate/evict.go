@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
@@ -53,18 +54,11 @@ func (e *evictions) follow(object metav1.Object, gone bool) {
 		} else {
 			e.step(eviction.ClaimSeen{Claim: claim})
 		}
+	// No operation deletes objects of these kinds.
 	case *resourcev1.ResourceSlice:
-		if gone {
-			e.step(eviction.SliceGone{Name: o.Name})
-		} else {
-			e.step(eviction.SliceSeen{Slice: eviction.SliceOf(o)})
-		}
+		e.step(eviction.SliceSeen{Slice: eviction.SliceOf(o)})
 	case *resourcev1.DeviceTaintRule:
-		if gone {
-			e.step(eviction.RuleGone{Name: o.Name})
-		} else {
-			e.step(eviction.RuleSeen{Rule: eviction.RuleOf(o)})
-		}
+		e.step(eviction.RuleSeen{Rule: eviction.RuleOf(o)})
 	}
 }
 
@@ -121,23 +115,27 @@ func (e *evictions) evictDue(evict func(p *pod, cause string)) {
 		return
 	}
 	e.last = e.clock.now
-	type leaving struct {
-		*pod
-		due eviction.Due
-	}
-	var list []leaving
+	var list []*pod
 	for p, due := range e.core.Going() {
 		if due.IsDue(e.clock.time()) {
-			list = append(list, leaving{e.pods.placed[p.UID], due})
+			list = append(list, e.pods.placed[p.UID])
 		}
 	}
-	slices.SortFunc(list, func(a, b leaving) int { return cmp.Or(a.due.At.Compare(b.due.At), cmp.Compare(a.number, b.number)) })
-	for _, l := range list {
+	slices.SortFunc(list, func(a, b *pod) int {
+		return cmp.Or(e.dueOf(a.UID).At.Compare(e.dueOf(b.UID).At), cmp.Compare(a.number, b.number))
+	})
+	for _, p := range list {
 		// An earlier eviction may have removed the pod, or released its device.
-		if due, _ := e.core.Due(l.UID); due.IsDue(e.clock.time()) {
-			evict(l.pod, due.Cause())
+		if due := e.dueOf(p.UID); due.IsDue(e.clock.time()) {
+			evict(p, due.Cause())
 		}
 	}
+}
+
+// dueOf returns the time at which a pod must leave its node.
+func (e *evictions) dueOf(pod types.UID) eviction.Due {
+	due, _ := e.core.Due(pod)
+	return due
 }
 
 // toCome lists the outstanding evictions, in no particular order.

@@ -106,20 +106,11 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) { return w.operations.ap
 // and changes none. The controllers react to the changed objects as time passes. A drain or a
 // rebalance continues for some time and puts its later steps on the agenda.
 type operations struct {
-	clock       *clock
-	report      *report
-	allowed     *allowed
-	pods        *pods
-	nodes       *nodes
-	workloads   *workloads
-	claims      *claims
-	budgets     *budgets
-	bounds      *bounds
-	scheduler   *scheduler
-	health      *health
-	kubelets    *kubelets
-	controllers *controllers
-	rebalances  *rebalances
+	*controllers
+	bounds     *bounds
+	health     *health
+	kubelets   *kubelets
+	rebalances *rebalances
 
 	// options are the world's options. gangs means that the Jobs in manifests become gangs.
 	options *Options

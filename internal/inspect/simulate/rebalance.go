@@ -48,16 +48,10 @@ const seenWithin = time.Second
 // of berth rebalance --execute. Its requests succeed immediately, except for evictions refused by
 // budgets.
 type rebalances struct {
-	clock       *clock
-	allowed     *allowed
-	scheduler   *scheduler
-	pods        *pods
-	nodes       *nodes
-	budgets     *budgets
-	controllers *controllers
-	profiles    []*plugins.Profile
-	running     []*moving
-	kept        string // reservation for a successor; "" without one
+	*controllers
+	profiles []*plugins.Profile
+	running  []*moving
+	kept     string // reservation for a successor; "" without one
 }
 
 // moving is a rebalance in progress.
@@ -67,10 +61,9 @@ type moving struct {
 	// done is the result. The operation has already returned it; it is completed as time passes.
 	done   *Moved
 	closed map[string]bool // nodes with the emptying taint of this rebalance
-	// inbox holds the changes of objects that the core observes at inboxAt, and then those of pods:
-	// a pod may make the core plan, and budgets must be up to date then.
+	// inbox holds the changes of objects not observed yet, and pods those of pods, which the core
+	// observes last: a pod may make the core plan, and budgets must be up to date then.
 	inbox, pods []execute.Event
-	inboxAt     time.Duration
 }
 
 // rebalanceNodes begins a rebalance. Unparsable goals are an error.
@@ -89,11 +82,15 @@ func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	return &Done{Moved: m.done}, nil
 }
 
-// follow records the current state of an object, or its deletion.
+// follow shows the current state of an object, or its deletion, to the cores after seenWithin.
 func (r *rebalances) follow(object metav1.Object, gone bool) {
 	for _, m := range r.running {
 		if len(m.inbox)+len(m.pods) == 0 {
-			m.inboxAt = r.clock.now + seenWithin
+			r.clock.callAt(r.clock.now+seenWithin, func() {
+				events := append(m.inbox, m.pods...)
+				m.inbox, m.pods = nil, nil
+				r.step(m, events...)
+			})
 		}
 		if _, is := object.(*v1.Pod); is {
 			m.pods = append(m.pods, r.eventsOf(object, gone)...)
@@ -118,26 +115,21 @@ func (r *rebalances) eventsOf(object metav1.Object, gone bool) []execute.Event {
 		if p.unready {
 			ready.Status = v1.ConditionFalse
 		}
-		isReady := func(c v1.PodCondition) bool { return c.Type == v1.PodReady }
-		if i := slices.IndexFunc(object.Status.Conditions, isReady); object.Spec.NodeName != "" &&
-			(i < 0 || object.Status.Conditions[i].Status != ready.Status) {
+		if object.Spec.NodeName != "" {
 			shown := *object
-			shown.Status.Conditions = append(slices.DeleteFunc(slices.Clone(object.Status.Conditions), isReady), ready)
+			shown.Status.Conditions = append(slices.DeleteFunc(slices.Clone(object.Status.Conditions),
+				func(c v1.PodCondition) bool { return c.Type == v1.PodReady }), ready)
 			return []execute.Event{execute.Seen{Object: &shown}}
 		}
 	}
 	return []execute.Event{execute.Seen{Object: object}}
 }
 
-// nextDue returns the time at which a core observes a change or wants to be called; ok is false if
-// there is none.
+// nextDue returns the time of the next call of a core; ok is false if there is none.
 func (r *rebalances) nextDue() (at time.Duration, ok bool) {
 	for _, m := range r.running {
 		if wake, wakes := m.core.Wake(); wakes && (!ok || wake.Sub(r.clock.start) < at) {
 			at, ok = wake.Sub(r.clock.start), true
-		}
-		if len(m.inbox)+len(m.pods) > 0 && (!ok || m.inboxAt < at) {
-			at, ok = m.inboxAt, true
 		}
 	}
 	return max(at, r.clock.now), ok
@@ -146,10 +138,6 @@ func (r *rebalances) nextDue() (at time.Duration, ok bool) {
 // runDue calls the cores that are due.
 func (r *rebalances) runDue() {
 	for _, m := range slices.Clone(r.running) {
-		if inbox := append(m.inbox, m.pods...); len(inbox) > 0 && m.inboxAt <= r.clock.now {
-			m.inbox, m.pods = nil, nil
-			r.step(m, inbox...)
-		}
 		if wake, wakes := m.core.Wake(); wakes && !wake.After(r.clock.time()) {
 			r.step(m, execute.Tick{})
 		}

@@ -38,14 +38,10 @@ func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
 //
 //	next event = min(agenda, evictions, rebalances, scheduler's back-offs and waits, node health)
 type course struct {
-	clock       *clock
-	report      *report
-	nodes       *nodes
-	scheduler   *scheduler
-	health      *health
-	evictions   *evictions
-	rebalances  *rebalances
-	controllers *controllers
+	*controllers
+	health     *health
+	evictions  *evictions
+	rebalances *rebalances
 
 	passing func(elapsed time.Duration) // see [World.Watch]; nil without an observer
 }

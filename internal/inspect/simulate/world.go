@@ -149,17 +149,12 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		return nil, err
 	}
 	w.course = course{
-		clock: &w.clock, report: &w.report, nodes: &w.nodes, scheduler: &w.scheduler, health: &w.health, evictions: &w.evictions,
-		rebalances: &w.rebalances, controllers: &w.controllers,
+		controllers: &w.controllers, health: &w.health, evictions: &w.evictions, rebalances: &w.rebalances,
 	}
-	w.rebalances = rebalances{
-		clock: &w.clock, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, nodes: &w.nodes, budgets: &w.budgets,
-		controllers: &w.controllers, profiles: o.Profiles,
-	}
+	w.rebalances = rebalances{controllers: &w.controllers, profiles: o.Profiles}
 	w.operations = operations{
-		clock: &w.clock, report: &w.report, allowed: &w.allowed, pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads, claims: &w.claims,
-		budgets: &w.budgets, bounds: w.bounds, scheduler: &w.scheduler, health: &w.health, kubelets: &w.kubelets,
-		controllers: &w.controllers, rebalances: &w.rebalances, options: &w.options, gangs: gangs,
+		controllers: &w.controllers, bounds: w.bounds, health: &w.health, kubelets: &w.kubelets, rebalances: &w.rebalances,
+		options: &w.options, gangs: gangs,
 	}
 	w.shortfalls = shortfalls{controllers: &w.controllers, pods: &w.pods, bounds: w.bounds}
 
