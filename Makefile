@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -78,7 +78,12 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@cd test && go test ./lifecycle -lives=$$((50 * $(SCALE))) -timeout 2h
 	@cd test/karpenter && go test ./...
 	@$(ALLTESTS) $$((200 * $(SCALE)))x -wide fuzz
+	@$(MAKE) --no-print-directory mutants
 	@$(MAKE) race
+
+mutants: ## which faults the tests of the pure cores detect: mutations, one at a time (about half an hour)
+	@echo "==> mutations of the pure cores"
+	@cd test && go run ./cmd/mutants -root ..
 
 nightly-tenants: ## what hostile tenants store, for hours (SCALE=1: a hundredth)
 	@go test ./internal/engine/cycle -run 'TestWhateverATenantStores' -tenants $(SCALE)000 -timeout 6h
