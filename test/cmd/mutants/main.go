@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,9 +34,10 @@ var mutations string
 
 // bench runs tests with mutations.
 type bench struct {
+	out             io.Writer
 	root, temporary string
 	seeds           []string
-	limit           time.Duration   // of processor time; a test binary that exceeds it hangs
+	least, limit    time.Duration   // of processor time; a test binary that exceeds the limit hangs
 	built           map[string]bool // test binaries with the current mutation
 }
 
@@ -51,19 +53,19 @@ func main() {
 	seeds := flag.String("seeds", "1", "base seeds of random tests, which must fail under each of them")
 	dry := flag.Bool("n", false, "only check that the text of every mutation occurs once")
 	flag.Parse()
-	b := bench{root: *root, seeds: strings.Split(*seeds, ",")}
-	if err := b.run(regexp.MustCompile(*only), *dry); err != nil {
+	b := bench{out: os.Stdout, root: *root, seeds: strings.Split(*seeds, ","), least: 30 * time.Second}
+	if err := b.run(mutations, regexp.MustCompile(*only), *dry); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
 // run runs the selected mutations of each core.
-func (b *bench) run(only *regexp.Regexp, dry bool) (err error) {
+func (b *bench) run(list string, only *regexp.Regexp, dry bool) (err error) {
 	if b.root, err = filepath.Abs(b.root); err != nil {
 		return err
 	}
-	cores, err := readList(mutations, b.root)
+	cores, err := readList(list, b.root)
 	if err != nil || dry {
 		return err
 	}
@@ -103,7 +105,7 @@ func (b *bench) runCore(c *core) (unexpected int, err error) {
 		case m.file == "" && found.failed != "":
 			return 0, fmt.Errorf("%s: %s fails", m.name, found.failed)
 		case m.file == "": // a mutated run computes little more, unless it hangs
-			b.limit, text = 30*time.Second+3*found.took, "passes"
+			b.limit, text = b.least+3*found.took, "passes"
 		case found.failed != "":
 			killed++
 		case m.survives:
@@ -112,9 +114,9 @@ func (b *bench) runCore(c *core) (unexpected int, err error) {
 			text = "SURVIVED"
 			unexpected++
 		}
-		fmt.Printf("%-60s %-9s %6.1f s  %s\n", m.name+m.reverts, text, found.took.Seconds(), cmp.Or(found.failed, "-"))
+		fmt.Fprintf(b.out, "%-60s %-9s %6.1f s  %s\n", m.name+m.reverts, text, found.took.Seconds(), cmp.Or(found.failed, "-"))
 	}
-	fmt.Printf("%-60s %d of %d killed\n\n", c.name, killed, len(c.mutants))
+	fmt.Fprintf(b.out, "%-60s %d of %d killed\n\n", c.name, killed, len(c.mutants))
 	return unexpected, nil
 }
 
