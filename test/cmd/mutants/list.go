@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,11 +74,11 @@ func readList(text, root string) (cores []*core, err error) {
 	for _, c := range cores {
 		for _, m := range c.mutants {
 			if m.count != 1 {
-				return nil, fmt.Errorf("%s: the text to replace occurs %d times, expected once", m.name, m.count)
+				err = errors.Join(err, fmt.Errorf("%s: the text to replace occurs %d times, expected once", m.name, m.count))
 			}
 		}
 	}
-	return cores, nil
+	return cores, err
 }
 
 // readFiles adds the Go files of a folder to those of the core, without tests.
