@@ -7,7 +7,7 @@ const headHeight = 32; // which stays at the top, above the rows
 
 export class List {
   // height is that of a row, or says it for the rows that there are.
-  // columns: {key, title, width, cell(row) → text or node, sort(row), end, tick(row, element)}.
+  // columns: {key, title, width or width(rows), cell(row) → text or node, sort(row), end, tick(row, element)}.
   // arrange(rows, column, sign), if given, sorts in the place of the list: column is undefined where the reader has chosen none.
   // name is that of the list in the address, which says how it is sorted: ?sort.nodes=-cpu.
   constructor({label, columns, key, height = 34, name = '', sort = '', empty, classOf, arrange}) {
@@ -21,7 +21,6 @@ export class List {
     this.scroller = h('div', {class: 'list-scroll', tabindex: '0', role: 'table', 'aria-label': label}, heads, this.inner);
     this.element = h('div', {class: 'list'}, this.scroller, this.blank);
     this.#stand([]);
-    this.element.style.setProperty('--columns', columns.map((c) => c.width || '1fr').join(' '));
     // Where it is scrolled to and how tall it is are noted when they change: to ask while rows are made would lay out the page for each.
     this.top = 0;
     this.room = 600;
@@ -33,6 +32,7 @@ export class List {
 
   // #stand makes rows as high as these need.
   #stand(rows) {
+    this.element.style.setProperty('--columns', this.columns.map((c) => (typeof c.width === 'function' ? c.width(rows) : c.width || '1fr')).join(' '));
     const height = typeof this.tall === 'function' ? this.tall(rows) : this.tall;
     if (height === this.height) return;
     this.height = height;

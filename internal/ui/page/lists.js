@@ -4,6 +4,7 @@ import {h, link, narrow, nodeLink, nodeTail, podLink, tail, text} from './dom.js
 import {age, clock, count, natural, percent, share, time} from './format.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {List} from './list.js';
+import {Picture, victimOf} from './preempt.js';
 
 export function blank(title, words) {
   return [h('strong', {}, title), h('span', {}, words)];
@@ -25,16 +26,32 @@ export class Evictions {
       ],
       empty: () => (store.evictions.size ? blank('No leaving pod matches', 'Show all to see the others.') : blank('No pod has to leave', 'When a NoExecute taint sends pods away, they are counted down here.')),
     });
-    this.element = h('div', {class: 'view'}, this.list.element);
+    this.picture = new Picture(store);
+    this.rows = new Map(); // as drawn, by UID
+    this.element = h('div', {class: 'view'}, this.picture.element, this.list.element);
   }
 
   #pod(p) {
-    const why = p.going ? 'being deleted' + (p.cause ? ': ' + p.cause : '') : p.taint;
-    return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)), h('div', {class: 'line why', title: why}, why));
+    const {by} = p, why = by ? ['preempted by ', podLink(by.namespace, by.name)] : p.going ? 'being deleted' + (p.cause ? ': ' + p.cause : '') : p.taint;
+    return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)), h('div', {class: 'line why', title: by ? null : why}, why));
   }
 
-  update() { this.list.set([...this.store.evictions.values()].filter((p) => this.filters.pod(p))); }
-  tick() { this.list.tick(); }
+  update() {
+    const by = victimOf(this.store), rows = new Map();
+    for (const p of this.store.evictions.values()) {
+      if (!this.filters.pod(p)) continue;
+      const known = this.rows.get(p.uid); // the same object as long as it says the same
+      rows.set(p.uid, known?.row === p && known.by === by.get(p.uid) ? known : {...p, row: p, by: by.get(p.uid)});
+    }
+    this.rows = rows;
+    this.picture.update();
+    this.list.set(rows.values());
+  }
+
+  tick() {
+    this.list.tick();
+    this.picture.tick();
+  }
 }
 
 export function countdown(store, p, element) {

@@ -29,9 +29,9 @@ export class NodeView {
   }
 
   #pod(p) {
-    const quiet = p.priority ? ' · priority ' + count(p.priority) : '';
+    const words = [p.priority ? 'priority ' + count(p.priority) : '', p.status, p.owner].filter(Boolean).join(' · ');
     return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)),
-      h('div', {class: 'line why'}, p.status + (p.owner ? ' · ' + p.owner : '') + quiet));
+      h('div', {class: 'line why', title: words}, words));
   }
 
   // load reads the node, again whenever its row changes but not more than twice a second.

@@ -3,6 +3,7 @@
 import {breakable, h, nodeLink, nodeTail, podLink, replace, text} from './dom.js';
 import {clock, count, moment, plural, span, stopped} from './format.js';
 import {section} from './node.js';
+import {Picture} from './preempt.js';
 import {ask} from './stream.js';
 
 export class PodView {
@@ -12,8 +13,11 @@ export class PodView {
     this.stale = h('div', {class: 'stale', role: 'status', hidden: true}, 'The pod has changed since. ',
       h('button', {type: 'button', class: 'small', onclick: () => this.load()}, 'Explain again'));
     this.answer = h('div', {class: 'facts', 'aria-live': 'polite'});
+    const own = (p) => p?.name === name && p.namespace === namespace;
+    this.picture = new Picture(store, (p) => own(p.pod) || p.victims.some(own));
     this.element = h('div', {class: 'view detail scrolls'}, h('div', {class: 'crumb'}, back, h('span', {class: 'quiet'}, 'Pod')),
-      h('div', {class: 'detail-head'}, this.title), this.stale, this.answer);
+      h('div', {class: 'detail-head'}, this.title), this.stale, this.picture.element, this.answer);
+    this.picture.update();
     this.load();
   }
 
@@ -100,6 +104,7 @@ export class PodView {
 
   // changed says that the explanation may be outdated: what the lists say of the pod, or what matters of its node, differs.
   changed() {
+    this.picture.update();
     if (!this.said) return;
     if (this.rows === null) { this.show(this.said, this.missing); return; } // which nodes exist is known now
     const rows = this.#rows();
@@ -118,6 +123,7 @@ export class PodView {
   }
 
   tick() {
+    this.picture.tick();
     if (this.left) text(this.left, this.due > this.store.now() ? 'in ' + clock(this.due - this.store.now()) : 'now');
   }
 

@@ -26,7 +26,7 @@ export class Queue {
       arrange: (groups, column, sign) => this.#arrange(groups, column, sign),
       columns: [
         {key: 'pod', title: 'Pending, and why', width: 'minmax(0, 1fr)', sort: (r) => r.name, compare: natural, cell: (r) => (r.pods ? this.#group(r) : this.#pod(r))},
-        {key: 'priority', title: 'Priority', width: '58px', end: true, sort: (r) => r.priority, cell: (r) => count(r.priority)},
+        {key: 'priority', title: 'Priority', width: (rows) => `max(58px, ${longest(rows)}ch)`, end: true, sort: (r) => r.priority, cell: (r) => count(r.priority)},
         {key: 'since', title: 'For', width: '46px', end: true, sort: (r) => -r.created, cell: () => '', tick: (r, e) => text(e, age(store.now() - r.created))},
       ],
       empty: () => (store.queue.size ? blank('No pending pod matches', 'Clear the reason, or show all, to see the others.') : blank('No pending pods', 'Every pod has a node.')),
@@ -43,14 +43,14 @@ export class Queue {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
     }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), words) : h('span', {class: 'fold'}, words);
-    return h('div', {class: 'two', style: indent(g)}, h('div', {class: 'line'}, head), h('div', {class: long ? 'why' : 'why both', title: g.why}, g.why));
+    return h('div', {class: 'two', style: indent(g)}, h('div', {class: 'line'}, head), h('div', {class: long ? 'why' : 'why both', title: g.why}, nominatedTo(g.pods), g.why));
   }
 
   #pod(r) {
     const p = r.pod;
     return h('div', {class: 'two', style: indent(r)},
       h('div', {class: 'line'}, h('a', {href: link('pod', p.namespace, p.name), class: 'name wraps'}, whole(r.within || p.namespace === 'default' ? p.name : r.name))),
-      h('div', {class: 'why both', title: p.message}, p.nominated ? h('span', {class: 'chip come'}, 'nominated to ' + p.nominated) : null, p.nominated ? ' ' : null, decisive(p)));
+      h('div', {class: 'why both', title: p.message}, nominatedTo([p]), decisive(p)));
   }
 
   update() {
@@ -88,7 +88,7 @@ export class Queue {
     row.priority = row.pods[0]?.priority ?? row.priority;
     row.created = row.pods.length ? Math.min(...row.pods.map((p) => p.created)) : row.created;
     row.open = this.open.has(row.key);
-    row.said = [row.why, row.open, row.pods.length, row.priority, row.created, row.within].join('\n');
+    row.said = [row.why, row.open, row.pods.length, row.priority, row.created, row.within, row.pods.map((p) => p.nominated).join(' ').trim()].join('\n');
     row.rows = known?.rows || new Map();
     if (known?.said !== row.said) return row;
     known.pods = row.pods;
@@ -178,6 +178,17 @@ function compositeSays(composite, common) {
   if (!composite) return common;
   const needed = composite.needed > 1 ? `, ${count(composite.needed)} needed at once` : '';
   return [`${count(composite.placed)} of ${plural(composite.groups, 'group')} placed${needed}`, composite.message || common].filter(Boolean).join(' · ');
+}
+
+// longest is the number of characters of the longest priority, which is never cut.
+const longest = (rows) => rows.reduce((most, r) => Math.max(most, count(r.priority).length), 0);
+
+// nominatedTo names the nodes to which pods are nominated, at most two.
+function nominatedTo(pods) {
+  const some = pods.filter((p) => p.nominated), nodes = [...new Set(some.map((p) => p.nominated))].sort(natural);
+  if (!nodes.length) return null;
+  const names = nodes.slice(0, 2).join(', ') + (nodes.length > 2 ? ` and ${count(nodes.length - 2)} more` : '');
+  return [h('span', {class: 'chip come'}, (pods.length > 1 ? count(some.length) + ' ' : '') + 'nominated to ' + names), ' '];
 }
 
 // indent sets off what is in a tree by its level; the first level is set off as the pods of a workload are.
