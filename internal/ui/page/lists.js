@@ -2,6 +2,7 @@
 
 import {h, link, narrow, nodeLink, nodeTail, podLink, tail, text} from './dom.js';
 import {age, clock, count, natural, percent, share, time} from './format.js';
+import {Split, overdue} from './attention.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {List} from './list.js';
 import {Picture, victimOf} from './preempt.js';
@@ -18,7 +19,8 @@ export class Evictions {
   constructor(store, filters) {
     Object.assign(this, {store, filters});
     this.list = new List({
-      label: 'Pods that have to leave their node', key: (p) => p.uid, height: tall(56), name: 'evictions', sort: 'due', classOf: (p) => (p.going ? 'going' : ''),
+      label: 'Pods that have to leave their node', key: (p) => p.uid, height: (rows) => Math.max(tall(56)(rows), rows.some((p) => p.overdue) ? 112 : 0), name: 'evictions', sort: 'due',
+      classOf: (p) => (p.overdue ? 'overdue' : p.going ? 'going' : ''),
       columns: [
         {key: 'pod', title: 'Pod and taint', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
         {key: 'node', title: 'Node', width: 'minmax(56px, 84px)', sort: (p) => p.node, compare: natural, cell: (p) => nodeTail(p.node)},
@@ -28,10 +30,15 @@ export class Evictions {
     });
     this.picture = new Picture(store);
     this.rows = new Map(); // as drawn, by UID
-    this.element = h('div', {class: 'view'}, this.picture.element, this.list.element);
+    this.split = new Split('evictions', (p) => p.overdue, () => this.update());
+    this.element = h('div', {class: 'view'}, this.split.element, this.picture.element, this.list.element);
   }
 
   #pod(p) {
+    if (p.overdue) {
+      return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name), h('span', {class: 'chip warn'}, 'overdue')),
+        h('div', {class: 'why both all', title: p.overdue.command}, p.overdue.words + '.'));
+    }
     const {by} = p, why = by ? ['preempted by ', podLink(by.namespace, by.name)] : p.going ? 'being deleted' + (p.cause ? ': ' + p.cause : '') : p.taint;
     return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)), h('div', {class: 'line why', title: by ? null : why}, why));
   }
@@ -41,14 +48,17 @@ export class Evictions {
     for (const p of this.store.evictions.values()) {
       if (!this.filters.pod(p)) continue;
       const known = this.rows.get(p.uid); // the same object as long as it says the same
-      rows.set(p.uid, known?.row === p && known.by === by.get(p.uid) ? known : {...p, row: p, by: by.get(p.uid)});
+      const late = overdue(p, this.store), same = known?.row === p && known.by === by.get(p.uid) && known.overdue?.words === late?.words;
+      rows.set(p.uid, same ? known : {...p, row: p, by: by.get(p.uid), overdue: late});
     }
     this.rows = rows;
     this.picture.update();
-    this.list.set(rows.values());
+    this.list.set(this.split.of(rows.values()));
+    this.looked = Date.now();
   }
 
   tick() {
+    if (Date.now() - this.looked > 2000) this.update(); // time alone makes pods overdue
     this.list.tick();
     this.picture.tick();
   }
@@ -56,8 +66,8 @@ export class Evictions {
 
 export function countdown(store, p, element) {
   if (!element) return;
-  const left = p.due - store.now();
-  text(element, p.going ? (left > 0 ? 'going ' + clock(left) : 'going') : left > 0 ? clock(left) : 'now');
+  const left = p.due - store.now(), late = left < 0 && overdue(p, store);
+  text(element, late ? 'for ' + age(late.late) : p.going ? (left > 0 ? 'going ' + clock(left) : 'going') : left > 0 ? clock(left) : 'now');
   element.classList.toggle('soon', !p.going && left < 60000);
 }
 

@@ -343,7 +343,7 @@ async function begin() {
 
 
 setInterval(() => { if (!document.hidden) { shown?.tick?.(); outage(); } }, 250);
-setInterval(() => { if (!document.hidden) strip.plan(); if (store.summary) title(); }, 5000);
+setInterval(() => { if (!document.hidden) strip.plan(); if (store.summary) { drawSummary($('summary'), store); title(); } }, 5000);
 if (wall) setInterval(() => { if (store.summary) drawSummary($('summary'), store); }, 1000);
 document.body.classList.toggle('wall', wall);
 

@@ -3,6 +3,7 @@
 import {breakable, h, nodeLink, nodeTail, podLink, replace, text} from './dom.js';
 import {clock, count, moment, plural, span, stopped} from './format.js';
 import {section} from './node.js';
+import {lateness, overdue} from './attention.js';
 import {Picture} from './preempt.js';
 import {ask} from './stream.js';
 
@@ -16,7 +17,7 @@ export class PodView {
     const own = (p) => p?.name === name && p.namespace === namespace;
     this.picture = new Picture(store, (p) => own(p.pod) || p.victims.some(own));
     this.element = h('div', {class: 'view detail scrolls'}, h('div', {class: 'crumb'}, back, h('span', {class: 'quiet'}, 'Pod')),
-      h('div', {class: 'detail-head'}, this.title), this.stale, this.picture.element, this.answer);
+      h('div', {class: 'detail-head'}, this.title), this.stale, this.late = h('div', {class: 'late', role: 'status', hidden: true}), this.picture.element, this.answer);
     this.picture.update();
     this.load();
   }
@@ -132,7 +133,19 @@ export class PodView {
     this.asking?.abort();
     this.marks(null);
   }
+  // remedy explains what to do about a pod that is overdue.
+  remedy() {
+    const row = [...this.store.evictions.values()].find((p) => p.name === this.name && p.namespace === this.namespace), found = row && overdue(row, this.store);
+    this.late.hidden = !found;
+    if (found && this.late.dataset.words !== found.words) {
+      this.late.dataset.words = found.words;
+      replace(this.late, this.since = h('b', {}), ': ' + found.words + '.', command(found.command));
+    }
+    if (found) text(this.since, lateness(found));
+  }
+
 }
+    this.remedy();
 
 const most = 4; // changes that are seen at once: they come smallest first
 

@@ -25,7 +25,7 @@ export function preemptions(store) {
     if (!found.has(key)) found.set(key, {pod: null, node: v.node, victims: []});
     found.get(key).victims.push(v);
   }
-  return [...found.values()].sort((a, b) => (b.pod?.priority ?? -Infinity) - (a.pod?.priority ?? -Infinity));
+  return [...found.values()].filter((p) => p.victims.length).sort((a, b) => (b.pod?.priority ?? -Infinity) - (a.pod?.priority ?? -Infinity));
 }
 
 const most = 3, mostVictims = 4; // preemptions, and victims of one, that are drawn
@@ -51,17 +51,17 @@ export class Picture {
   }
 
   #draw({pod, node, victims}) {
-    const left = h('b', {class: 'countdown'}), due = Math.max(0, ...victims.map((v) => v.due));
-    if (victims.length) this.counts.push({element: left, due, over: 'overdue'});
+    const left = h('b', {class: 'countdown'}), due = Math.max(...victims.map((v) => v.due));
+    this.counts.push({element: left, due, over: 'overdue'});
     const card = (kind, ...children) => h('div', {class: 'card ' + kind}, children);
     const who = pod ? [podLink(pod.namespace, pod.name), priority(pod)] : h('span', {class: 'quiet'}, 'a pod that is not pending any more');
     const rest = victims.slice(mostVictims);
     return h('section', {class: 'preemption', 'aria-label': `${pod ? pod.name : 'A pod'} preempts ${plural(victims.length, 'pod')} on ${node}`},
       card('preemptor', h('span', {class: 'label'}, 'Preemptor'), who), arrow(),
       card('victims', h('span', {class: 'label'}, victims.length === 1 ? 'Victim' : 'Victims'),
-        victims.length ? victims.slice(0, mostVictims).map((v) => h('div', {class: 'victim'}, podLink(v.namespace, v.name), priority(v), this.#left(v))) : h('span', {class: 'quiet'}, 'none left'),
+        victims.slice(0, mostVictims).map((v) => h('div', {class: 'victim'}, podLink(v.namespace, v.name), priority(v), this.#left(v))),
         rest.length ? h('span', {class: 'quiet'}, `and ${count(rest.length)} more`) : null), arrow(),
-      card('node', h('span', {class: 'label'}, 'Node'), nodeLink(node), victims.length ? h('span', {}, left) : h('span', {class: 'quiet'}, 'the room is free')));
+      card('node', h('span', {class: 'label'}, 'Node'), nodeLink(node), h('span', {}, left)));
   }
 
   #left(v) {

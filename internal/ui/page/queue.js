@@ -3,6 +3,7 @@
 import {h, link, narrow, text, whole} from './dom.js';
 import {age, count, natural, plural} from './format.js';
 import {workloadOf} from './filters.js';
+import {Split, stuck} from './attention.js';
 import {blank} from './lists.js';
 import {List} from './list.js';
 import {decisive, reasonOf} from './reasons.js';
@@ -31,7 +32,8 @@ export class Queue {
       ],
       empty: () => (store.queue.size ? blank('No pending pod matches', 'Clear the reason, or show all, to see the others.') : blank('No pending pods', 'Every pod has a node.')),
     });
-    this.element = h('div', {class: 'view'}, this.reasons, this.list.element);
+    this.split = new Split('pending', stuck, () => this.update());
+    this.element = h('div', {class: 'view'}, this.split.element, this.reasons, this.list.element);
   }
 
   #group(g) {
@@ -54,7 +56,7 @@ export class Queue {
   }
 
   update() {
-    const all = [...this.store.queue.values()].filter((p) => this.filters.pod(p));
+    const all = this.split.of([...this.store.queue.values()].filter((p) => this.filters.pod(p)));
     this.#reasons(all);
     const groups = new Map();
     for (const p of all) {
