@@ -34,6 +34,8 @@ const (
 	askWithin = 3 * time.Minute
 	// mostAsked bounds the number of requests that are being served, waiting or being received.
 	mostAsked = 16
+	// mostScored bounds the nodes in the table of scores.
+	mostScored = 100
 )
 
 // asker serves explanations and forecasts, one at a time: each reads the whole cluster, and holds
@@ -159,7 +161,7 @@ func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Ti
 func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"),
-		Node: query.Get("node")}
+		Node: query.Get("node"), Scored: mostScored}
 	unasked := ""
 	said, missing, err := a.askCluster(r.Context(), momentOf(r), nil, func(w *simulate.World, source simulate.Source) (any, error) {
 		o.Source = source

@@ -224,6 +224,9 @@ func (s *Server) newHandler() http.Handler {
 	}
 	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.serveNode))
 	mux.HandleFunc("GET /api/select", s.whenListed(s.serveSelected))
+	mux.HandleFunc("GET /api/labels", s.whenListed(s.serveLabels))
+	mux.HandleFunc("GET /api/pods", s.whenListed(s.servePods))
+	mux.HandleFunc("GET /api/objects", s.asker.limitRequests(s.asker.serveObjects))
 	mux.HandleFunc("GET /api/find", s.whenListed(s.serveFind))
 	mux.HandleFunc("GET /api/explain", s.asker.limitRequests(s.asker.serveExplain))
 	mux.HandleFunc("POST /api/what-if", s.asker.limitRequests(s.asker.whatIf))

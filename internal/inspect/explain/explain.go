@@ -30,6 +30,8 @@ type Options struct {
 	// Most limits the suggestions; 0 selects mostSuggestions, and a negative number disables the
 	// search.
 	Most int
+	// Scored is the number of nodes with scores, in addition to the pod's own; 0 selects nextBest.
+	Scored int
 	// Budget is the remaining budget of rehearsals (see RehearsedPods), shared by several
 	// explanations. If it is nil, the explanation gets a separate budget.
 	Budget *int

@@ -91,8 +91,7 @@ func ofNodes(names []string, of int) string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// nextBest is the number of nodes shown in addition to the pod's own: as many as fit side by side
-// on a terminal.
+// nextBest is the default of Options.Scored: as many nodes as fit side by side on a terminal.
 const nextBest = 5
 
 // recordScores records the scores of the best nodes, and of the pod's own at any rank.
@@ -116,7 +115,7 @@ func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Ev
 
 	for i, v := range list {
 		// List the pod's own node at any rank.
-		if i > nextBest && v.Node.Name != own {
+		if i > cmp.Or(e.options.Scored, nextBest) && v.Node.Name != own {
 			continue
 		}
 		s := Score{Node: v.Node.Name, Own: v.Node.Name == own, Total: v.Total, Scores: map[string]int64{}, Words: map[string]string{}}

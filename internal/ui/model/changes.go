@@ -60,8 +60,10 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	if len(c.events) > mostEvents {
 		c.trimEvents()
 	}
+	c.describePods(c.events[len(c.events)-c.unshown:])
 	d.Events = newestEvents(c.events[len(c.events)-c.unshown:])
 	c.unshown = 0
+	d.Departures = c.departures.news(now.UnixMilli(), c.pods)
 	c.history.notePending(now, len(c.queue))
 	d.History = c.history.newMoments()
 	d.Nodes, d.Queue, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Evictions.orNil()
@@ -70,7 +72,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	d.Summary = c.countSummary()
 	// Only hidden parts of objects have changed, as with most status updates.
 	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Composites == nil && d.Evictions == nil &&
-		len(d.Events)+len(d.History) == 0 && d.Summary == c.sent {
+		len(d.Events)+len(d.History)+len(d.Departures) == 0 && d.Summary == c.sent {
 		return nil
 	}
 	c.sent = d.Summary
@@ -218,6 +220,9 @@ func (c *Cluster) State(now time.Time) *Delta {
 		}
 	}
 
+	for _, uid := range c.departures.order {
+		d.Departures = append(d.Departures, *c.departures.byPod[uid])
+	}
 	for _, row := range c.queue {
 		d.Queue.Rows = append(d.Queue.Rows, row)
 	}

@@ -64,6 +64,8 @@ type Cluster struct {
 	sent      Summary // summary returned last
 	marked    int     // see Summary.Marked
 	history   history
+
+	departures departures
 }
 
 // New returns an empty cluster.
@@ -78,6 +80,7 @@ func New() *Cluster {
 		groups: map[types.NamespacedName]*group{}, dirtyGroups: map[types.NamespacedName]bool{},
 		queue: map[types.UID]Waiting{}, evictions: map[types.UID]Leaving{},
 	}
+	c.departures = departures{byPod: map[types.UID]*Departure{}, changed: map[types.UID]bool{}}
 	c.Trees = Trees{
 		byName: map[types.NamespacedName]*composite{}, dirty: map[types.NamespacedName]bool{}, groups: c.groups, dirtyGroups: c.dirtyGroups,
 	}
@@ -200,6 +203,11 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 		}
 	}
 
+	if c.pods[uid] == nil {
+		c.departures.fresh = append(c.departures.fresh, uid)
+	}
+	c.departures.notePod(now.UnixMilli(), p, c.evictions[uid].Taint)
+
 	// Subtract the pod's old state, then add its new state.
 	c.leaveNode(c.pods[uid])
 	p.list = c.podList
@@ -235,6 +243,7 @@ func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	if p == nil {
 		return
 	}
+	c.departures.notePodGone(now.UnixMilli(), p)
 	c.leaveNode(p)
 	delete(c.pods, uid)
 	if c.names[p.eviction.Name] == uid {
@@ -274,9 +283,21 @@ func (c *Cluster) nodeNamed(name string) *node {
 // three times mostEvents.
 func (c *Cluster) EventSeen(e Event) {
 	c.events = append(c.events, e)
+	c.departures.noteEvent(&e)
 	c.unshown++
 	if len(c.events) > 3*mostEvents {
 		c.trimEvents()
+	}
+}
+
+// describePods adds the node, workload and priority of the pod to events about known pods. Lists of
+// events may arrive before lists of pods, so the events are completed when they are shown.
+func (c *Cluster) describePods(events []Event) {
+	for i := range events {
+		e := &events[i]
+		if p := c.pods[c.names[types.NamespacedName{Namespace: e.Namespace, Name: e.Name}]]; p != nil && e.Kind == "Pod" {
+			e.Node, e.Workload, e.Priority = p.eviction.Node, p.workload, p.priority
+		}
 	}
 }
 
@@ -339,10 +360,11 @@ func EventOf(object *v1.Event) Event {
 	e := Event{
 		UID: string(object.UID), At: object.LastTimestamp.UnixMilli(), Warning: object.Type == v1.EventTypeWarning, Reason: object.Reason,
 		Kind: object.InvolvedObject.Kind, Namespace: object.InvolvedObject.Namespace, Name: object.InvolvedObject.Name,
-		Message: object.Message, Count: max(object.Count, 1),
+		Message: object.Message, Count: max(object.Count, 1), By: cmp.Or(object.ReportingController, object.Source.Component),
+		pod: object.InvolvedObject.UID,
 	}
 
-	for _, text := range []*string{&e.Reason, &e.Kind, &e.Namespace, &e.Name, &e.Message} {
+	for _, text := range []*string{&e.Reason, &e.Kind, &e.Namespace, &e.Name, &e.Message, &e.By} {
 		*text = cutText(*text)
 	}
 

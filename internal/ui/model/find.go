@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -152,4 +153,48 @@ func compareBool(a, b bool) int {
 		return 1
 	}
 	return -1
+}
+
+// Chosen lists pods, and counts all of them on their nodes.
+type Chosen struct {
+	Pods  []OnNode       `json:"pods"`
+	Nodes map[string]int `json:"nodes"`
+}
+
+// Choose lists the pods with a namespace, a workload and a priority. An empty argument selects all.
+// The number of listed pods is limited to most.
+func (c *Cluster) Choose(namespace, workload, priority string, most int) Chosen {
+	all := Chosen{Pods: []OnNode{}, Nodes: map[string]int{}}
+	for _, p := range c.pods {
+		if p.ended || namespace != "" && p.eviction.Name.Namespace != namespace || workload != "" && p.workload != workload ||
+			priority != "" && strconv.Itoa(int(p.priority)) != priority {
+			continue
+		}
+		row := c.onNode(p)
+		if row.Node = p.eviction.Node; row.Node != "" {
+			all.Nodes[row.Node]++
+		}
+		all.Pods = append(all.Pods, row)
+	}
+	slices.SortFunc(all.Pods, OnNode.compare)
+	all.Pods = all.Pods[:min(most, len(all.Pods))]
+	return all
+}
+
+// Labels returns the keys of the labels of all nodes, and the nodes' values of one label.
+func (c *Cluster) Labels(key string) (keys []string, values map[string]string) {
+	all := map[string]bool{}
+	values = map[string]string{}
+	for name, n := range c.nodes {
+		if n.info == nil {
+			continue
+		}
+		for k, v := range n.info.labels {
+			all[k] = true
+			if k == key {
+				values[name] = v
+			}
+		}
+	}
+	return sortedNames(all), values
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -39,6 +40,7 @@ type Pod struct {
 	claimFault      string   // reason that a claim of the pod has no name yet
 	going           int64    // end of the grace period; 0: the pod is not being deleted
 	cause           string   // reason of the condition DisruptionTarget
+	began           int64    // time at which the deletion was requested; 0: it was not
 
 	list uint32 // number of the last list that contained the pod
 }
@@ -76,6 +78,7 @@ func PodOf(object *v1.Pod) *Pod {
 	}
 	if object.DeletionTimestamp != nil {
 		p.going = object.DeletionTimestamp.UnixMilli()
+		p.began = p.going - 1000*ptr.Deref(object.DeletionGracePeriodSeconds, 0)
 	}
 	return p
 }

@@ -3,6 +3,8 @@
 
 package model
 
+import "k8s.io/apimachinery/pkg/types"
+
 // Node is a node in the map and the table of nodes. Amounts are pairs of the requested and the
 // total amount, in Others as well.
 type Node struct {
@@ -102,6 +104,13 @@ type Event struct {
 	Name      string `json:"name"`
 	Message   string `json:"message"`
 	Count     int32  `json:"count"`
+	By        string `json:"by,omitempty"` // component that reported the event
+	// These fields describe the pod, if the event is about a known one.
+	Node     string `json:"node,omitempty"`
+	Workload string `json:"workload,omitempty"`
+	Priority int32  `json:"priority,omitempty"`
+
+	pod types.UID // UID of the pod
 }
 
 // Summary describes the cluster in a few numbers. CPU and Memory are the requested and allocatable
@@ -133,6 +142,7 @@ type Delta struct {
 	Composites *Set[Composite] `json:"composites,omitempty"`
 	Evictions  *Set[Leaving]   `json:"evictions,omitempty"`
 	Events     []Event         `json:"events,omitempty"`
+	Departures []Departure     `json:"departures,omitempty"`
 	History    []Moment        `json:"history,omitempty"`
 }
 
