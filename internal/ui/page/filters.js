@@ -48,7 +48,13 @@ export class Filters extends EventTarget {
       (!this.workload || workloadOf(p) === this.workload) && (!this.nodes || !p.node || this.nodes.has(p.node));
   }
 
-  event(e) { return (!this.namespace || e.namespace === this.namespace) && (!this.nodes || e.kind !== 'Node' || this.nodes.has(e.name)); }
+  // event tells whether an event is to be shown. Its pod, or the workload that it is about, must pass the filters of pods, and its node
+  // those of nodes.
+  event(e) {
+    const workload = workloadOf({namespace: e.namespace, workload: e.workload || (e.kind !== 'Pod' && e.kind !== 'Node' ? e.kind + '/' + e.name : '')}), node = e.kind === 'Node' ? e.name : e.node;
+    return (!this.namespace || e.namespace === this.namespace) && (!this.workload || workload === this.workload) &&
+      (!this.priority || e.kind === 'Pod' && String(e.priority || 0) === this.priority) && (!this.nodes || !node || this.nodes.has(node));
+  }
 
   // select asks which nodes have the labels and the taint.
   async select() {

@@ -54,7 +54,7 @@ export class PodView {
       e.suggestions?.length ? section('What would let it run', suggestions(e.suggestions)) : null,
       e.groups?.length ? this.groups(e) : null,
       e.preemption ? section('Preemption', preemption(e.preemption)) : null,
-      e.scores?.length ? section(`The best of the ${plural(e.feasible, 'node')} that can take it`, scores(e.scores)) : null,
+      e.scores?.length ? section(`Scores of the ${plural(e.feasible, 'node')} that can take it`, scores(e.scores, e.feasible)) : null,
       e.queue ? section('In the queue', queue(e.queue)) : null,
       e.decision?.at ? section('What the scheduler decided last', decided(e.decision, e.lastDecision?.holds)) : null,
       e.message ? section('The scheduler’s message', h('p', {class: 'words'}, e.message)) : null,
@@ -185,14 +185,20 @@ function preemption(p) {
     p.violations ? `. The disruption budget of ${p.violations} of them would be broken.` : '.');
 }
 
-// scores is plugins by nodes, as explain prints it.
-function scores(list) {
-  const plugins = [...new Set(list.flatMap((s) => Object.keys(s.scores || {})))].sort();
-  const best = Math.max(...list.map((s) => s.total));
-  return h('div', {class: 'wide-table'}, h('table', {class: 'scores'},
-    h('thead', {}, h('tr', {}, h('th', {scope: 'col'}, 'Plugin'), list.map((s) => h('th', {scope: 'col', class: s.own ? 'own' : ''}, nodeTail(s.node), s.own ? h('span', {class: 'quiet'}, ' (its own)') : null)))),
-    h('tbody', {}, plugins.map((p) => h('tr', {}, h('th', {scope: 'row'}, p), list.map((s) => h('td', {class: s.own ? 'own' : ''}, count(s.scores?.[p] ?? 0)))))),
-    h('tfoot', {}, h('tr', {}, h('th', {scope: 'row'}, 'Total'), list.map((s) => h('td', {class: (s.own ? 'own' : '') + (s.total === best ? ' best' : '')}, count(s.total)))))));
+const mostScores = 10; // nodes that are seen at once
+
+// scores is nodes by plugins, the best node first. Plugins that give all nodes the same are named below.
+function scores(list, feasible) {
+  const plugins = [...new Set(list.flatMap((s) => Object.keys(s.scores || {})))].sort(), of = (s, p) => s.scores?.[p] ?? 0;
+  const [same, differ] = [true, false].map((same) => plugins.filter((p) => list.every((s) => of(s, p) === of(list[0], p)) === same));
+  const best = Math.max(...list.map((s) => s.total)), table = (rows) => h('div', {class: 'wide-table', tabindex: '0', role: 'region', 'aria-label': 'Scores'}, h('table', {class: 'scores'},
+    h('thead', {}, h('tr', {}, ['Node', 'Total', ...differ].map((t) => h('th', {scope: 'col'}, t)))),
+    h('tbody', {}, rows.map((s) => h('tr', {class: s.own ? 'own' : ''}, h('th', {scope: 'row'}, nodeTail(s.node), s.own ? h('span', {class: 'quiet'}, ' (its own)') : null),
+      h('td', {class: s.total === best ? 'best' : ''}, h('b', {}, count(s.total))), differ.map((p) => h('td', {title: s.words?.[p] || null}, count(of(s, p)))))))));
+  return [table(list.slice(0, mostScores)),
+    same.length ? h('p', {class: 'quiet'}, 'The same for all: ' + same.map((p) => `${p} ${count(of(list[0], p))}`).join(', ') + '.') : null,
+    list.length > mostScores ? h('details', {}, h('summary', {}, plural(list.length - mostScores, 'more node')), table(list.slice(mostScores))) : null,
+    feasible > list.length ? h('p', {class: 'quiet'}, `${plural(feasible - list.length, 'node')} with a lower score are not listed.`) : null];
 }
 
 // decided is the live scheduler's own memory of the pod.

@@ -130,7 +130,10 @@ export class WhatIf {
       const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, catalog: this.catalog.value, namespace}, signal);
       if (!signal.aborted) this.show(answer, missing);
     } catch (error) {
-      if (!signal.aborted) replace(this.answer, h('p', {class: 'fault', role: 'alert'}, error.message));
+      if (!signal.aborted) {
+        replace(this.answer, h('p', {class: 'fault', role: 'alert'}, error.message));
+        this.planned(null); // the map must not show the forecast of other operations
+      }
     }
     if (!signal.aborted) this.go.disabled = false;
   }
