@@ -55,7 +55,7 @@ func preempting() *stage.Crowd {
 // leave begins the deletion of the i-th pod, whose grace period ends after the given time.
 func leave(c *stage.Crowd, i int, after time.Duration, cause string) {
 	p := c.Pods[i].DeepCopy()
-	p.DeletionTimestamp = new(metav1.NewTime(time.Now().Add(after)))
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.NewTime(time.Now().Add(after))), new(int64(max(0, after.Seconds())))
 	if cause != "" {
 		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: cause})
 	}

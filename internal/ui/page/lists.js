@@ -140,6 +140,7 @@ export const tabs = (store) => [
   ['queue', 'Pending', () => store.summary?.pending || 0],
   ['evictions', 'Evictions', () => store.summary?.leaving || 0],
   ['events', 'Events', () => 0],
+  ['history', 'History', () => 0],
   ['what-if', 'What if', () => 0],
 ].map(([id, title, n]) => ({id, title, href: link(id), n}));
 

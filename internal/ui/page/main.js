@@ -7,6 +7,7 @@ import {setDark, settleWorkloads} from './colours.js';
 import {describe, describePod} from './describe.js';
 import {Filters} from './filters.js';
 import {Keys} from './keys.js';
+import {History} from './history.js';
 import {drawLegend} from './legend.js';
 import {Events, Evictions, NodeTable, blank, tabs} from './lists.js';
 import {Map2D} from './map.js';
@@ -36,10 +37,10 @@ const map = new Map2D($('map'), store, view, {
 const table = new NodeTable(store, view, filters);
 $('nodes').append(table.element);
 $('node-filter').append(filters.nodeBar);
-const strip = new Strip($('strip'), store);
+const strip = new Strip($('strip'), store, {list: (from, to) => { lists.history.at(from, to); location.hash = link('history'); }});
 const keys = new Keys();
 const whatIf = new WhatIf(store, view, {planned});
-const lists = {queue: new Queue(store, filters), evictions: new Evictions(store, filters), events: new Events(store, filters), 'what-if': whatIf};
+const lists = {queue: new Queue(store, filters), evictions: new Evictions(store, filters), history: new History(store, filters), events: new Events(store, filters), 'what-if': whatIf};
 let shown, shownTab, route = '', cluster = '';
 
 // The stage: map or table, and what colours mean.
@@ -403,7 +404,7 @@ $('help').addEventListener('click', () => keys.open());
 $('login').addEventListener('click', () => location.reload());
 new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash; }, filter: (values) => {
   filters.set(values);
-  if (!values.labels && !values.taint && !['queue', 'evictions', 'events'].includes(shownTab)) location.hash = link('queue');
+  if (!values.labels && !values.taint && !['queue', 'evictions', 'history', 'events'].includes(shownTab)) location.hash = link('queue');
 }});
 shownTab = 'queue';
 sayChoices(); // they may be those that this browser remembers

@@ -9,6 +9,7 @@ export class Store extends EventTarget {
     this.groups = new Map(); // pod groups with pending pods or in a tree with some, by key
     this.composites = new Map(); // composite pod groups of these trees, by key
     this.events = []; // the newest first
+    this.departures = new Map(); // pods that left their nodes, by UID
     this.history = []; // moments, the oldest first: [at, evictions, preemptions, nodes failed, pending]
     this.since = null; // what happened before is not known
     this.summary = null;
@@ -29,7 +30,7 @@ export class Store extends EventTarget {
     const fresh = Boolean(delta.fresh);
     if (fresh) {
       this.since = delta.since || null;
-      this.nodes.clear(); this.queue.clear(); this.groups.clear(); this.composites.clear(); this.evictions.clear(); this.words.clear(); this.events = []; this.history = [];
+      this.nodes.clear(); this.queue.clear(); this.groups.clear(); this.composites.clear(); this.evictions.clear(); this.departures.clear(); this.words.clear(); this.events = []; this.history = [];
     }
     const nodes = new Set();
     let shape = fresh; // nodes came, went or moved
@@ -48,10 +49,12 @@ export class Store extends EventTarget {
     this.#rows(this.evictions, delta.evictions);
     this.#rows(this.groups, delta.groups, 'key');
     this.#rows(this.composites, delta.composites, 'key');
+    for (const d of delta.departures || []) this.departures.set(d.uid, d);
+    if (this.departures.size > 2500) this.departures = new Map([...this.departures].slice(-1500));
     this.#happened(delta.events || []);
     this.#passed(delta.history || []);
     this.dispatchEvent(new CustomEvent('change', {detail: {
-      fresh, shape, nodes, queue: fresh || Boolean(delta.queue || delta.groups || delta.composites), evictions: fresh || Boolean(delta.evictions), events: fresh || Boolean(delta.events?.length),
+      fresh, shape, nodes, queue: fresh || Boolean(delta.queue || delta.groups || delta.composites), evictions: fresh || Boolean(delta.evictions), events: fresh || Boolean(delta.events?.length), history: fresh || Boolean(delta.departures?.length || delta.queue),
       touched: delta,
     }}));
   }

@@ -6,18 +6,19 @@ import {count, plural, time} from './format.js';
 
 const spans = [['15 min', 900], ['1 h', 3600], ['6 h', 21600]];
 const lanes = [['evicted', 1], ['preempted', 2], ['failed', 3]];
-const left = 62, right = 8, laneHeight = 8, chart = 24;
+const left = 62, right = 30, laneHeight = 8, chart = 24;
 
 export class Strip {
-  // go(ms), if given, is where a click on the strip leads: in a recording, to that time.
-  constructor(element, store, {go} = {}) {
-    Object.assign(this, {store, go});
+  // list(from, to) lists what happened around a click, or where Enter is pressed. go(ms), if given, takes the place of a click: in a
+  // recording, it leads to that time.
+  constructor(element, store, {go, list} = {}) {
+    Object.assign(this, {store, go, list});
     this.span = 900000;
     this.end = null; // null: now
     this.cursor = null;
     this.reach = 0; // how far around the cursor is told of, at least: keys go in steps, and what lies between two is not left out
     this.canvas = h('canvas', {'aria-hidden': 'true'});
-    this.box = h('div', {class: 'strip-box', tabindex: '0', role: 'slider', 'aria-label': 'What happened, by time. Arrow keys go through it.',
+    this.box = h('div', {class: 'strip-box', tabindex: '0', role: 'slider', 'aria-label': 'What happened, by time. Arrow keys go through it, Enter lists the moment.',
       'aria-valuemin': '0', 'aria-valuemax': '100', 'aria-valuenow': '100', 'aria-valuetext': 'now'}, this.canvas);
     this.said = h('span', {class: 'strip-said'});
     this.now = h('button', {type: 'button', class: 'small', hidden: true, onclick: () => { this.end = this.cursor = null; this.plan(); }}, 'Now');
@@ -29,7 +30,7 @@ export class Strip {
     element.strip = this; // for tests
     this.box.addEventListener('pointermove', (e) => this.point(e.offsetX));
     this.box.addEventListener('pointerleave', () => { if (!this.go) this.cursor = null; this.plan(); });
-    this.box.addEventListener('click', (e) => { this.point(e.offsetX); this.go?.(this.cursor); });
+    this.box.addEventListener('click', (e) => { this.point(e.offsetX); if (this.go) this.go(this.cursor); else this.listed(); });
     this.box.addEventListener('wheel', (e) => { e.preventDefault(); this.shift((e.deltaX || e.deltaY) / 400 * this.span); }, {passive: false});
     this.box.addEventListener('keydown', (e) => this.key(e));
     // Its size is noted when it changes: to ask for it while a frame is made would lay out the page anew.
@@ -56,7 +57,14 @@ export class Strip {
     this.plan();
   }
 
+  // listed lists the moment at the cursor: what speak tells of it.
+  listed() {
+    const reach = Math.max(this.reach, 10000, 0.01 * this.span);
+    if (this.cursor !== null) this.list?.(this.cursor - reach, this.cursor + reach);
+  }
+
   key(event) {
+    if (event.key === 'Enter') this.listed();
     const [first, last] = this.bounds(), step = this.span / 60;
     const at = {ArrowLeft: -step, ArrowRight: step, PageUp: -this.span / 2, PageDown: this.span / 2}[event.key];
     if (at === undefined && event.key !== 'Home' && event.key !== 'End') return;
@@ -153,12 +161,36 @@ export class Strip {
         pen.fillRect(x - 0.5, chart + 6 + lane * (laneHeight + 3), 3.5, laneHeight);
       });
     });
+    this.counts(pen, ink, sums);
     this.axis(pen, ink, from, end, width, height);
     this.speak(from, end, columns);
   }
 
+  // counts writes behind each group of bars how many they stand for, where there is room before the next group.
+  counts(pen, ink, sums) {
+    pen.font = '600 9px system-ui, sans-serif';
+    pen.textAlign = 'left';
+    pen.textBaseline = 'middle';
+    pen.fillStyle = ink.text;
+    lanes.forEach(([, k], lane) => {
+      let sum = 0, last = -1;
+      const write = (next) => {
+        const words = count(sum), x = left + (last + 1) * 3 + 2;
+        if (sum && x + pen.measureText(words).width < left + next * 3 - 1) pen.fillText(words, x, chart + 6 + lane * (laneHeight + 3) + laneHeight / 2 + 0.5);
+      };
+      sums.forEach((s, c) => {
+        if (!s[k - 1]) return;
+        if (last >= 0 && c - last > 4) { write(c); sum = 0; }
+        sum += s[k - 1];
+        last = c;
+      });
+      write(sums.length + 8); // the margin
+    });
+  }
+
   axis(pen, ink, from, end, width, height) {
     const every = [60, 120, 300, 600, 900, 1800, 3600, 7200].map((s) => s * 1000).find((ms) => (width - left - right) / (this.span / ms) > 70) || 7200000;
+    pen.font = '10px system-ui, sans-serif';
     pen.textBaseline = 'alphabetic';
     pen.textAlign = 'center';
     for (let at = Math.ceil(from / every) * every; at <= end; at += every) {
