@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 )
 
@@ -44,13 +46,18 @@ func axe(t *testing.T) string {
 func TestAxeFindsNothing(t *testing.T) {
 	source := axe(t)
 	c := busy(24, nil)
+	leave(c, 0, -time.Hour, "EvictionByEvictionAPI") // overdue, and in the history
+	leave(c, 3, time.Hour, v1.PodReasonPreemptionByScheduler)
+	nominated := ofWorkload(c, 200)
+	nominated.Status.NominatedNodeName = c.Pods[3].Spec.NodeName
+	c.SetPod(len(c.Pods), nominated)
 	ui := ofCrowd(t, c)
 	for _, v := range []stage.View{{Width: 1440, Height: 900}, {Width: 1440, Height: 900, Dark: true}, {Width: 390, Height: 844}, {Width: 390, Height: 844, Dark: true}} {
 		p := open(t, ui.URL, "", v)
 		eval[bool](p, "(() => {"+source+"\n;window.axe_ = axe; return true; })()")
 		look := func(where string) {
 			t.Helper()
-			found := eval[json.RawMessage](p, `axe_.run(document, {resultTypes: ['violations']}).then((r) => r.violations.map((v) => v.id + ' (' + v.impact + '): ' + v.nodes.slice(0, 4).map((n) => n.target.join(' ') + ' ' + n.any.concat(n.all).map((c) => c.message).join('; ')).join(' | ')))`)
+			found := eval[json.RawMessage](p, `axe_.run(document, {resultTypes: ['violations'], rules: {'target-size': {enabled: true}}}).then((r) => r.violations.map((v) => v.id + ' (' + v.impact + '): ' + v.nodes.slice(0, 4).map((n) => n.target.join(' ') + ' ' + n.any.concat(n.all).map((c) => c.message).join('; ')).join(' | ')))`)
 			var list []string
 			if err := json.Unmarshal(found, &list); err != nil {
 				t.Fatal(err)
@@ -59,7 +66,7 @@ func TestAxeFindsNothing(t *testing.T) {
 				t.Errorf("%dx%d dark %t, %s: %s", v.Width, v.Height, v.Dark, where, finding)
 			}
 		}
-		for _, hash := range []string{"#/queue", "#/evictions", "#/events", "#/what-if", "#/node/node-6", "#/pod/default/pod-1"} {
+		for _, hash := range []string{"#/queue", "#/evictions", "#/history", "#/events", "#/workload/shop/Deployment/workload-1", "#/what-if", "#/node/node-6", "#/pod/default/pod-1"} {
 			eval[bool](p, fmt.Sprintf("(location.hash = %q, true)", hash))
 			p.wait("document.querySelector('#body').textContent.length > 20")
 			switch hash {

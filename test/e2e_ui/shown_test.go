@@ -127,7 +127,7 @@ func TestFiltersStandInTheAddress(t *testing.T) {
 	other.wait("document.querySelector('#map').map.view.selected?.size === 6")
 	other.click("#shape [data-value=table]")
 	other.wait("document.querySelector('#nodes .list').dataset.rows === '6'")
-	for words, leads := range map[string]string{"dedicated": "taint", "workload-4": "workload", "machine-l": "namespace"} {
+	for words, leads := range map[string]string{"dedicated": "taint", "machine-l": "namespace"} {
 		q := open(t, ui.URL, "", desk)
 		q.press("/")
 		q.wait("document.activeElement.id === 'search'")

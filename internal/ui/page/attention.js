@@ -1,6 +1,6 @@
 // What needs attention, and what resolves itself.
 
-import {h, replace} from './dom.js';
+import {h, keepFocus, replace} from './dom.js';
 import {count, span} from './format.js';
 import {read, write} from './address.js';
 
@@ -46,14 +46,12 @@ export class Split {
     const drawn = JSON.stringify([both.needs.length, both.resolves.length, chosen]);
     if (drawn !== this.drawn) {
       this.drawn = drawn;
-      const focused = this.element.contains(document.activeElement) && document.activeElement.dataset.value;
       this.element.hidden = !both.needs.length && !chosen;
-      replace(this.element, [['needs', both.needs.length === 1 ? 'needs attention' : 'need attention'], ['resolves', both.resolves.length === 1 ? 'resolves itself' : 'resolve themselves']].map(([value, words]) =>
+      keepFocus(this.element, () => replace(this.element, [['needs', both.needs.length === 1 ? 'needs attention' : 'need attention'], ['resolves', both.resolves.length === 1 ? 'resolves itself' : 'resolve themselves']].map(([value, words]) =>
         h('button', {type: 'button', class: 'part ' + value, 'data-value': value, 'aria-pressed': String(value === chosen), onclick: () => {
           write({[this.name]: value === chosen ? '' : value});
           this.changed();
-        }}, h('b', {}, count(both[value].length)), ' ' + words)));
-      if (focused) this.element.querySelector(`[data-value=${focused}]`).focus();
+        }}, h('b', {}, count(both[value].length)), ' ' + words))));
     }
     return both[chosen] || [...both.needs, ...both.resolves];
   }

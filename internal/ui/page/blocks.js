@@ -6,7 +6,7 @@ import {pairOf} from './format.js';
 const font = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 
 // podColours are the colourings of pods; the others are of nodes.
-export const podColours = new Set(['workload', 'priority']);
+export const podColours = new Set(['workload', 'namespace', 'priority']);
 
 // workloadKey tells workloads of different namespaces apart; '' of a pod that nothing made.
 export const workloadKey = (b) => (b.w ? b.ns + '/' + b.w : '');
@@ -75,16 +75,18 @@ function idle(list, pods, w, room) {
   });
 }
 
-// tally is what the pods of all nodes are of: their workloads, the ones that request most first, and their priorities.
+// tally is what the pods of all nodes are of: their workloads and namespaces, the ones that request most first, and their priorities.
 export function tally(nodes) {
-  const workloads = new Map(), priorities = new Map();
+  const workloads = new Map(), namespaces = new Map(), priorities = new Map();
   for (const node of nodes) for (const b of node.blocks || []) {
     const key = workloadKey(b);
     workloads.set(key, (workloads.get(key) || 0) + (b.c || 0) + 1);
+    namespaces.set(b.ns, (namespaces.get(b.ns) || 0) + (b.c || 0) + 1);
     priorities.set(b.p || 0, (priorities.get(b.p || 0) || 0) + 1);
   }
+  const largest = (sums) => [...sums].sort((a, b) => b[1] - a[1] || compare(a[0], b[0])).map(([key]) => key);
   return {
-    workloads: [...workloads].sort((a, b) => b[1] - a[1] || compare(a[0], b[0])).map(([key]) => key),
+    workloads: largest(workloads), namespaces: largest(namespaces),
     priorities: [...priorities.keys()].sort((a, b) => b - a),
   };
 }
@@ -97,6 +99,7 @@ export function priorityColour(priority, priorities) {
 
 function colourOf(b, view, ofNode) {
   if (view.colour === 'workload') return b.w ? workloadColour(workloadKey(b)) : freeColour();
+  if (view.colour === 'namespace') return workloadColour(b.ns);
   if (view.colour === 'priority') return priorityColour(b.p || 0, view.tally?.priorities || []);
   return ofNode;
 }
@@ -109,7 +112,7 @@ export function drawBlocks(pen, box, node, {view, ink, ofNode, faded, change, wo
   for (const {x, y, w, h, pod} of list) {
     let colour = colourOf(pod, view, ofNode);
     const leaves = pod.l || change?.leavers?.has(pod.ns + '/' + pod.n);
-    if (faded) colour = mixed(colour, ink.ground, 0.2);
+    if (faded || view.only && !view.only(pod)) colour = mixed(colour, ink.ground, 0.2);
     const left = box.x + x, top = box.y + y, wide = Math.max(1, w - seam), tall = Math.max(1, h - seam);
     pen.fillStyle = leaves ? mixed(colour, ink.track, 0.35) : colour;
     pen.fillRect(left, top, wide, tall);

@@ -7,10 +7,9 @@ import {without} from './names.js';
 
 const font = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 
-// colourOf is the colour that the view gives a node. Where pods have the colours, it is that of its taints; where they are to have them
-// and are not drawn, how full it is.
+// colourOf is the colour that the view gives a node. Where pods have the colours, it is that of its taints.
 export function colourOf(node, view, zone) {
-  if (view.colour === 'taint' || podColours.has(view.colour) && view.blocks) return kindColour(kindOf(node));
+  if (view.colour === 'taint' || podColours.has(view.colour)) return kindColour(kindOf(node));
   if (view.colour === 'zone') return zoneColour(zone);
   return fill(partOf(node, view));
 }
@@ -52,7 +51,8 @@ export function drawCell(pen, cell, size, row, view, ink) {
   if (!row) return;
   const change = view.plan?.of(cell.name);
   const node = change?.then ? {...row, ...change.then} : row;
-  const faded = view.marked ? !view.marked.has(cell.name) : view.selected ? !view.selected.has(cell.name) : view.plan ? !change : false;
+  const held = view.blocks || !view.holders || view.holders.has(cell.name);
+  const faded = !held || (view.marked ? !view.marked.has(cell.name) : view.selected ? !view.selected.has(cell.name) : view.plan ? !change : false);
   let colour = colourOf(node, view, cell.zone);
   if (faded) colour = mixed(colour, ink.ground, 0.2); // not by transparency: what is written stays readable
   if (view.blocks && row.blocks || size.kind === 'card') {

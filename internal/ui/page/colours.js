@@ -1,6 +1,8 @@
 // Colours of nodes, and what they mean. All scales are told apart by those who do not see red or green: fills by lightness alone,
 // kinds by hues of Okabe and Ito, and by a sign wherever there is room for one.
 
+import {remembered} from './dom.js';
+
 const fills = {
   light: ['#eef2f7', '#cfe3ee', '#9ccbdd', '#5fa9c6', '#2f7fab', '#235a8c', '#1b3564'],
   dark: ['#1d2738', '#1f3f59', '#22607a', '#2b8793', '#58ae96', '#a3d08a', '#f3ea8b'],
@@ -74,22 +76,31 @@ const tints = {
   light: ['#6b9ac4', '#e0a458', '#6fae8f', '#c98bb0', '#9b8fd0', '#cf7f68', '#a8ad52', '#5fb0b7', '#b89070', '#8298a8', '#d0889a', '#7fb06a'],
   dark: ['#4f82b3', '#c1883f', '#4f9475', '#ad6f95', '#7f74b8', '#b5654f', '#8c9140', '#45959d', '#9b7657', '#6a8294', '#b36d80', '#659650'],
 };
-const slots = new Map(), taken = new Set();
+const shades = 2, all = shades * tints.light.length, mostKept = 500;
+let slots = new Map();
+try { slots = new Map(JSON.parse(remembered.get('colours', '[]'))); } catch { /* written by another version */ }
 
-// settleWorkloads gives each workload a colour, which it keeps; while there are enough, each one of its own.
+// settleWorkloads gives each name a colour, which it keeps, after a reload as well. Each has one of its own while there are enough; then
+// the colours that the fewest of these names have are taken.
 export function settleWorkloads(names) {
-  for (const name of [...names].sort()) {
-    if (slots.has(name)) continue;
-    let slot = [...name].reduce((sum, c) => (sum * 31 + c.charCodeAt(0)) >>> 0, 7) % tints.light.length;
-    for (let tries = 0; taken.has(slot) && taken.size < tints.light.length && tries < tints.light.length; tries++) slot = (slot + 1) % tints.light.length;
-    taken.add(slot);
+  const fresh = names.filter((name) => !slots.has(name)).sort();
+  if (!fresh.length) return;
+  const uses = Array(all).fill(0);
+  for (const name of names) if (slots.has(name)) uses[slots.get(name)]++;
+  for (const name of fresh) {
+    const first = [...name].reduce((sum, c) => (sum * 31 + c.charCodeAt(0)) >>> 0, 7), fewest = Math.min(...uses);
+    let slot = first % all;
+    while (uses[slot] > fewest) slot = (slot + 1) % all;
+    uses[slot]++;
     slots.set(name, slot);
   }
+  remembered.set('colours', JSON.stringify([...slots].slice(-mostKept)));
 }
 
 export function workloadColour(name) {
   if (!slots.has(name)) settleWorkloads([name]);
-  return tints[dark ? 'dark' : 'light'][slots.get(name)];
+  const list = tints[dark ? 'dark' : 'light'], slot = slots.get(name), tint = list[slot % list.length];
+  return slot < list.length ? tint : mixed(tint, dark ? '#000000' : '#ffffff', 0.6);
 }
 
 // freeColour is of pods that nothing made.

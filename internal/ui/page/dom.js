@@ -26,6 +26,18 @@ export function replace(element, ...children) {
   append(element, children);
 }
 
+// keepFocus changes what is in an element, and gives the focus back to the control that had it: the one with the same words, or else in
+// the same place.
+export function keepFocus(element, change) {
+  if (!element.contains(document.activeElement)) { change(); return; }
+  const controls = () => [...element.querySelectorAll('a, button, summary, input, select')], words = (e) => e.tagName + (e.getAttribute('aria-label') || e.textContent);
+  const focused = document.activeElement, name = words(focused), before = controls(), at = before.indexOf(focused);
+  const nth = before.filter((e) => words(e) === name).indexOf(focused);
+  change();
+  const after = controls();
+  if (at >= 0) (after.filter((e) => words(e) === name)[nth] || after[at])?.focus({preventScroll: true});
+}
+
 // text sets the text of an element if it differs: what does not change is not laid out again.
 export function text(element, value) {
   if (element.textContent !== value) element.textContent = value;

@@ -10,6 +10,8 @@ export class Filters extends EventTarget {
     super();
     this.store = store;
     this.nodes = null; // names of the nodes that match; null: all do
+    this.holders = null; // names of the nodes with pods that match; null: the pods are not filtered, or are drawn
+    this.tally = null; // what there is on nodes to filter by
     this.fault = '';
     this.selects = Object.fromEntries(['namespace', 'priority', 'workload'].map((key) => [key, h('select', {
       'aria-label': {namespace: 'Namespace', priority: 'Priority', workload: 'Workload'}[key], onchange: (e) => this.set({[key]: e.target.value}),
@@ -29,6 +31,7 @@ export class Filters extends EventTarget {
     this.selector = this.labels.value = read('labels');
     this.#draw();
     this.select();
+    if (this.only) this.hold();
   }
 
   set(values) {
@@ -40,6 +43,26 @@ export class Filters extends EventTarget {
     this.#draw();
     if ('labels' in values || 'taint' in values) this.select();
     else this.dispatchEvent(new Event('change'));
+    this.hold();
+  }
+
+  // block tells whether a pod on a node is to be shown; only is that test, or null if it accepts all.
+  block(b) {
+    return (!this.namespace || b.ns === this.namespace) && (!this.priority || String(b.p || 0) === this.priority) &&
+      (!this.workload || workloadOf({namespace: b.ns, workload: b.w}) === this.workload);
+  }
+
+  get only() { return this.namespace || this.priority || this.workload ? (b) => this.block(b) : null; }
+
+  // hold asks which nodes have the pods, where the page does not know because pods are not drawn.
+  async hold() {
+    const {namespace, priority, workload, only} = this, [own, kind, name] = workload.split('/').length > 2 ? workload.split('/') : [workload ? 'default' : '', ...workload.split('/')];
+    const held = only ? await ask('/api/pods?' + new URLSearchParams({namespace: namespace || own, priority, workload: kind && name ? kind + '/' + name : ''})).catch(() => null) : null;
+    if (namespace !== this.namespace || priority !== this.priority || workload !== this.workload) return; // another question was put meanwhile
+    this.holders = held && new Set(Object.keys(held.nodes));
+    this.heldAt = Date.now();
+    this.#draw();
+    this.dispatchEvent(new Event('change'));
   }
 
   // pod tells whether a pending or leaving pod is to be shown.
@@ -78,11 +101,15 @@ export class Filters extends EventTarget {
   // update offers what there is to filter by, and looks up the nodes anew if their labels may have changed.
   update() {
     if ((this.selector || this.taint) && this.store.summary && this.marked !== this.store.summary.marked) this.select();
+    if (this.only && this.store.summary && Date.now() - (this.heldAt || 0) > 5000) { this.heldAt = Date.now(); this.hold(); }
     const seen = {namespace: new Map(), priority: new Map(), workload: new Map()};
     const add = (key, value) => { if (value !== '') seen[key].set(value, (seen[key].get(value) || 0) + 1); };
     for (const table of [this.store.queue, this.store.evictions]) {
       for (const p of table.values()) { add('namespace', p.namespace); add('priority', String(p.priority)); add('workload', workloadOf(p)); }
     }
+    for (const ns of this.tally?.namespaces || []) add('namespace', ns);
+    for (const p of this.tally?.priorities || []) add('priority', String(p));
+    for (const w of this.tally?.workloads || []) add('workload', w.replace(/^default\//, ''));
     for (const [key, title] of [['namespace', 'All namespaces'], ['priority', 'All priorities'], ['workload', 'All workloads']]) {
       const options = [...seen[key].keys()].sort(key === 'priority' ? (a, b) => b - a : natural).slice(0, 500);
       if (this[key] && !options.includes(this[key])) options.unshift(this[key]);
@@ -102,6 +129,7 @@ export class Filters extends EventTarget {
     this.update();
     const parts = [];
     if (this.taint) parts.push(h('button', {type: 'button', class: 'small', 'aria-label': 'Show nodes without this taint, too', onclick: () => this.set({taint: ''})}, 'taint ' + this.taint + ' ✕'));
+    if (this.holders) parts.push(h('span', {class: 'quiet'}, this.holders.size ? plural(this.holders.size, 'node') + ' with these pods' : 'no node has these pods'));
     if (this.fault) parts.push(h('span', {class: 'bad'}, this.fault));
     else if (this.nodes) parts.push(h('span', {class: 'quiet'}, plural(this.nodes.size, 'node')));
     if (this.selector) parts.push(h('button', {type: 'button', class: 'small', onclick: () => this.set({labels: ''})}, 'All nodes'));

@@ -14,11 +14,12 @@ export const roomFor = ({w, h}) => Math.min(w, h) >= 18;
 const gapOf = (pitch) => (pitch > 110 ? 10 : pitch > 46 ? 6 : pitch > 22 ? 3 : pitch > 9 ? 2 : 1);
 
 // layout places nodes on so much room; what does not fit in the smallest cells is scrolled to.
-export function layout(nodes, width, height) {
+export function layout(nodes, width, height, groupOf = (node) => node.zone) {
   const zones = new Map();
   for (const node of nodes) {
-    if (!zones.has(node.zone)) zones.set(node.zone, []);
-    zones.get(node.zone).push(node);
+    const zone = groupOf(node);
+    if (!zones.has(zone)) zones.set(zone, []);
+    zones.get(zone).push(node);
   }
   const names = [...zones.keys()].sort(natural);
   const lists = names.map((name) => zones.get(name).sort((a, b) => natural(a.name, b.name)));
@@ -115,6 +116,9 @@ function place(names, lists, {bands, w, h, gap}, room) {
   }
   return {cells, groups, index, size, height: y - between + margin};
 }
+
+// titleAt finds the group whose title is at a point; undefined if there is none.
+export const titleAt = (l, x, y) => l.groups.find((g) => x >= g.x && x <= g.x + g.width && y >= g.y && y < g.y + title);
 
 // at finds the cell at a point, -1 if there is none.
 export function at(l, x, y) {

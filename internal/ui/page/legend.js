@@ -1,6 +1,6 @@
 // What colours and signs on the map mean.
 
-import {h} from './dom.js';
+import {h, keepFocus} from './dom.js';
 import {count, cpu, memory, natural, plural, stranded} from './format.js';
 import {podColours, priorityColour} from './blocks.js';
 import {contrast, fill, freeColour, kindColour, kindNames, kindOf, signs, taintKind, workloadColour, zoneColour} from './colours.js';
@@ -12,10 +12,15 @@ const mark = (kind, words, sign) => h('span', {class: 'entry'}, h('i', {class: '
 function show(box, ...children) {
   const next = h('div', {}, children), now = [...box.childNodes];
   if (now.length === next.childNodes.length && now.every((child, i) => child.isEqualNode(next.childNodes[i]))) return;
-  box.replaceChildren(...next.childNodes);
+  keepFocus(box, () => box.replaceChildren(...next.childNodes));
 }
 
-export function drawLegend(box, store, view) {
+// choice is an entry that filters the map and the lists.
+const choice = (on, choose, ...parts) => h('button', {type: 'button', class: 'entry', 'aria-pressed': String(on), onclick: choose}, parts);
+const swatch = (colour) => h('i', {class: 'swatch', style: {background: colour, color: contrast(colour)}});
+
+// drawLegend explains the colours. The entries of workloads, namespaces and priorities set the filters.
+export function drawLegend(box, store, view, filters) {
   box.hidden = view.shape !== 'map' || !store.nodes.size;
   if (box.hidden) return;
   const nodes = [...store.nodes.values()];
@@ -33,14 +38,13 @@ export function drawLegend(box, store, view) {
     named,
   ];
   const ramp = (from, to) => h('span', {class: 'entry'}, from, h('span', {class: 'ramp', 'aria-hidden': 'true'}, Array.from({length: 24}, (_, i) => h('i', {style: {background: fill(i / 23)}}))), to);
-  if (podColours.has(view.colour) && view.blocks) show(box, view.colour === 'workload' ? workloads(view) : priorities(view), also);
-  else if (view.colour === 'fill' || podColours.has(view.colour)) show(box, ramp('0 %', '100 % requested'),
-    podColours.has(view.colour) && any((n) => n.blocks) ? h('span', {class: 'entry'}, 'nodes are too small to show their pods') : null, also);
+  if (podColours.has(view.colour) && view.blocks) show(box, {workload: workloads, namespace: namespaces, priority: priorities}[view.colour](view, filters), also);
+  else if (view.colour === 'fill') show(box, ramp('0 %', '100 % requested'), also);
   else if (view.colour === 'stranded') {
     const all = nodes.filter((n) => n.ready === 'True' && !n.cordoned).map(stranded);
     const sum = (key) => all.reduce((total, s) => total + s[key], 0);
     show(box, ramp('0 %', '100 % left, but out of reach'), h('span', {class: 'entry'}, `Stranded in all: ${cpu(Math.round(sum('cpu')))} CPU, ${memory(sum('memory'))} of memory, for want of another resource`), also);
-  } else if (view.colour === 'taint') {
+  } else if (view.colour === 'taint' || podColours.has(view.colour)) {
     const counts = new Map();
     for (const node of nodes) {
       const kind = kindOf(node);
@@ -48,24 +52,32 @@ export function drawLegend(box, store, view) {
     }
     show(box, Object.entries(kindNames).map(([kind, words]) => entry(kindColour(kind), `${words} ${count(counts.get(kind) || 0)}`, signs[kind])), also.flat().filter(Boolean));
   } else {
-    const zones = [...new Set(nodes.map((n) => n.zone))].sort(natural);
-    show(box, zones.slice(0, 12).map((zone, i) => entry(zoneColour(i), zone || 'no zone')), zones.length > 12 ? h('span', {class: 'entry'}, `and ${zones.length - 12} more`) : null, also);
+    const {grouping} = view, zones = [...new Set(nodes.filter((n) => grouping.shows(n)).map((n) => grouping.of(n)))].sort(natural);
+    show(box, zones.slice(0, 12).map((zone, i) => choice(grouping.zoomed === zone, () => grouping.zoom(zone), swatch(zoneColour(i)), zone || 'no ' + (grouping.key || 'zone'))), zones.length > 12 ? h('span', {class: 'entry'}, `and ${zones.length - 12} more`) : null, also);
   }
 }
 
 const most = 9; // entries that are read
 
-function workloads({tally}) {
-  const list = tally.workloads, named = list.filter(Boolean).slice(0, most), rest = list.filter(Boolean).length - named.length;
+// chooser makes entries that set one filter; a second click clears it.
+const chooser = (filters, key) => (value, colour, words) => choice(filters[key] === value, () => filters.set({[key]: filters[key] === value ? '' : value}), swatch(colour), words);
+
+function workloads({tally}, filters) {
+  const list = tally.workloads, named = list.filter(Boolean).slice(0, most), rest = list.filter(Boolean).length - named.length, entryOf = chooser(filters, 'workload');
   return [
-    named.map((key) => entry(workloadColour(key), key.replace(/^default\//, '').replace(/^([^/]*\/)?[A-Z][^/]*\//, '$1'))),
+    named.map((key) => entryOf(key.replace(/^default\//, ''), workloadColour(key), key.replace(/^default\//, '').replace(/^([^/]*\/)?[A-Z][^/]*\//, '$1'))),
     list.includes('') ? entry(freeColour(), 'no workload') : null,
-    rest ? h('span', {class: 'entry'}, `and ${plural(rest, 'more workload')}`) : null,
+    rest ? h('span', {class: 'entry'}, `and ${plural(rest, 'more workload')}`, rest > 100 ? ': the view Namespaces groups them' : '') : null,
   ];
 }
 
-function priorities({tally}) {
-  const list = tally.priorities;
-  return [h('span', {class: 'entry'}, 'priority'), list.slice(0, most).map((p) => entry(priorityColour(p, list), count(p))),
+function namespaces({tally}, filters) {
+  const list = tally.namespaces, entryOf = chooser(filters, 'namespace');
+  return [list.slice(0, most).map((ns) => entryOf(ns, workloadColour(ns), ns)), list.length > most ? h('span', {class: 'entry'}, `and ${plural(list.length - most, 'more namespace')}`) : null];
+}
+
+function priorities({tally}, filters) {
+  const list = tally.priorities, entryOf = chooser(filters, 'priority');
+  return [h('span', {class: 'entry'}, 'priority'), list.slice(0, most).map((p) => entryOf(String(p), priorityColour(p, list), count(p))),
     list.length > most ? h('span', {class: 'entry'}, `and ${plural(list.length - most, 'lower one')}`) : null];
 }

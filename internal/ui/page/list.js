@@ -1,8 +1,9 @@
 // A table of any length: only the rows that can be seen are in the document, and a row stays the same element while it is.
 
-import {h, replace} from './dom.js';
+import {h, keepFocus, replace} from './dom.js';
 import {read, write} from './address.js';
 
+const mostPrinted = 2000; // rows
 const headHeight = 32; // which stays at the top, above the rows
 
 export class List {
@@ -107,10 +108,16 @@ export class List {
     this.draw();
   }
 
+  // print puts all rows into the document, or only those that can be seen again.
+  print(whole) {
+    this.whole = whole;
+    this.draw();
+  }
+
   draw() {
     const top = Math.max(0, Math.min(this.top, this.rows.length * this.height - this.room + headHeight)); // the browser scrolls back when there are fewer rows
-    const from = Math.max(0, Math.floor(top / this.height) - 6);
-    const to = Math.min(this.rows.length, Math.ceil((top + this.room) / this.height) + 6);
+    const from = this.whole ? 0 : Math.max(0, Math.floor(top / this.height) - 6);
+    const to = Math.min(this.rows.length, this.whole ? mostPrinted : Math.ceil((top + this.room) / this.height) + 6);
     const keep = new Set();
     for (let i = from; i < to; i++) {
       const row = this.rows[i], key = this.key(row);
@@ -131,10 +138,7 @@ export class List {
       if (shown.row !== row) {
         shown.row = row;
         shown.element.className = 'row' + (this.classOf ? ' ' + this.classOf(row) : '');
-        const controls = () => [...shown.element.querySelectorAll('a, button')];
-        const focused = shown.element.contains(document.activeElement) ? controls().indexOf(document.activeElement) : -1;
-        this.columns.forEach((c, k) => this.#fill(shown.cells[k], c.cell(row)));
-        if (focused >= 0) controls()[focused]?.focus({preventScroll: true}); // what has changed keeps the focus
+        keepFocus(shown.element, () => this.columns.forEach((c, k) => this.#fill(shown.cells[k], c.cell(row))));
       }
     }
     for (const [key, shown] of this.shown) {

@@ -5,6 +5,7 @@ import {age, clock, count, natural, percent, share, time} from './format.js';
 import {Split, overdue} from './attention.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {List} from './list.js';
+import {Budgets} from './budgets.js';
 import {Picture, victimOf} from './preempt.js';
 
 export function blank(title, words) {
@@ -31,7 +32,7 @@ export class Evictions {
     this.picture = new Picture(store);
     this.rows = new Map(); // as drawn, by UID
     this.split = new Split('evictions', (p) => p.overdue, () => this.update());
-    this.element = h('div', {class: 'view'}, this.split.element, this.picture.element, this.list.element);
+    this.element = h('div', {class: 'view'}, this.split.element, this.picture.element, this.list.element, new Budgets().element);
   }
 
   #pod(p) {
@@ -126,7 +127,7 @@ export class NodeTable {
 
   update() {
     const only = this.filters.nodes;
-    this.list.set([...this.store.nodes.values()].filter((n) => !only || only.has(n.name)));
+    this.list.set([...this.store.nodes.values()].filter((n) => (!only || only.has(n.name)) && this.view.grouping.shows(n)));
   }
 }
 
@@ -139,8 +140,8 @@ function state(n) {
 export const tabs = (store) => [
   ['queue', 'Pending', () => store.summary?.pending || 0],
   ['evictions', 'Evictions', () => store.summary?.leaving || 0],
-  ['events', 'Events', () => 0],
   ['history', 'History', () => 0],
+  ['events', 'Events', () => 0],
   ['what-if', 'What if', () => 0],
 ].map(([id, title, n]) => ({id, title, href: link(id), n}));
 

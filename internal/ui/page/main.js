@@ -7,6 +7,7 @@ import {setDark, settleWorkloads} from './colours.js';
 import {describe, describePod} from './describe.js';
 import {Filters} from './filters.js';
 import {Keys} from './keys.js';
+import {Grouping} from './grouping.js';
 import {History} from './history.js';
 import {drawLegend} from './legend.js';
 import {Events, Evictions, NodeTable, blank, tabs} from './lists.js';
@@ -20,6 +21,7 @@ import {Search} from './search.js';
 import {Store} from './store.js';
 import {Strip} from './strip.js';
 import {drawSummary, problems, wall} from './summary.js';
+import {WorkloadView} from './workload.js';
 import {WhatIf} from './whatif.js';
 import {ask, follow, session} from './stream.js';
 
@@ -27,16 +29,20 @@ const $ = (id) => document.getElementById(id);
 const store = new Store();
 known.node = (name) => !store.summary || store.nodes.has(name);
 const choices = {colour: 'workload', metric: 'cpu', shape: 'map'};
-const view = {blocks: false, tally: null, plan: null, marked: null, selected: null, chosen: ''};
+const view = {blocks: false, tally: null, plan: null, marked: null, selected: null, chosen: '', chosenPod: '', only: null, holders: null};
 for (const [key, usual] of Object.entries(choices)) view[key] = read(key) || remembered.get(key, usual);
 
 const filters = new Filters(store);
+const grouping = view.grouping = new Grouping(store);
 const map = new Map2D($('map'), store, view, {
+  zoom: (name) => grouping.zoom(name),
   open: (name) => { location.hash = link('node', name); }, openPod: (namespace, name) => { location.hash = link('pod', namespace, name); }, hover: tip, named: () => legend(),
 });
 const table = new NodeTable(store, view, filters);
 $('nodes').append(table.element);
 $('node-filter').append(filters.nodeBar);
+$('grouping').append(grouping.group, grouping.select);
+grouping.addEventListener('change', () => { map.relayout(); table.update(); legend(); });
 const strip = new Strip($('strip'), store, {list: (from, to) => { lists.history.at(from, to); location.hash = link('history'); }});
 const keys = new Keys();
 const whatIf = new WhatIf(store, view, {planned});
@@ -46,7 +52,7 @@ let shown, shownTab, route = '', cluster = '';
 // The stage: map or table, and what colours mean.
 
 const chosen = {};
-chosen.colour = radios($('colour'), [['workload', 'Workloads'], ['priority', 'Priorities'], ['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
+chosen.colour = radios($('colour'), [['workload', 'Workloads'], ['namespace', 'Namespaces'], ['priority', 'Priorities'], ['fill', 'Requested'], ['stranded', 'Stranded'], ['taint', 'Taints'], ['zone', 'Zones']], view.colour, (value) => { choose('colour', value); });
 chosen.metric = radios($('metric'), [['cpu', 'CPU'], ['memory', 'Memory'], ['pods', 'Pods']], view.metric, (value) => { choose('metric', value); });
 chosen.shape = radios($('shape'), [['map', 'Map'], ['table', 'Table']], view.shape, (value) => { choose('shape', value); });
 
@@ -85,11 +91,19 @@ function others() {
 $('others').addEventListener('change', (event) => choose('metric', event.target.value || 'cpu'));
 
 filters.addEventListener('change', () => {
-  view.selected = filters.nodes;
+  narrowed();
   shown?.update?.();
   table.update();
-  map.redraw();
+  legend();
 });
+
+// narrowed puts what the filters choose, or the workload that is open, onto the map.
+function narrowed() {
+  view.selected = filters.nodes;
+  view.holders = view.opened ? null : filters.holders;
+  view.only = view.opened || filters.only;
+  map.redraw();
+}
 
 function stage() {
   const known = store.summary !== null, empty = known && store.nodes.size === 0;
@@ -98,7 +112,7 @@ function stage() {
   $('blank').hidden = known && !empty;
   $('metric').hidden = view.shape !== 'map' || view.colour === 'stranded';
   others();
-  $('colour').hidden = view.shape !== 'map';
+  $('colour').hidden = $('grouping').hidden = view.shape !== 'map';
   if (empty) replace($('blank'), blank('No nodes yet', 'They appear here as they register. On a machine to try: berth nodes --count 3'));
   legend();
   if (view.shape === 'table' && known) table.update();
@@ -106,13 +120,23 @@ function stage() {
 }
 
 function legend() {
-  if (podColours.has(view.colour)) {
-    const before = JSON.stringify(view.tally?.priorities);
-    view.tally = tally(store.nodes.values());
-    settleWorkloads(view.tally.workloads);
-    if (view.colour === 'priority' && JSON.stringify(view.tally.priorities) !== before) map.redraw();
-  }
-  drawLegend($('legend'), store, view);
+  const before = JSON.stringify(view.tally?.priorities);
+  filters.tally = view.tally = tally(store.nodes.values());
+  settleWorkloads(view.tally.workloads.filter(Boolean));
+  settleWorkloads(view.tally.namespaces);
+  if (view.colour === 'priority' && JSON.stringify(view.tally.priorities) !== before) map.redraw();
+  drawLegend($('legend'), store, view, filters);
+  unseen();
+}
+
+// unseen explains why the chosen view cannot be drawn.
+function unseen() {
+  const box = $('unseen'), what = {workload: 'Workloads', namespace: 'Namespaces', priority: 'Priorities'}[view.colour];
+  box.hidden = !what || view.blocks || view.shape !== 'map' || !store.nodes.size || !$('map').dataset.nodes;
+  const words = `${what} cannot be drawn: ${plural(store.nodes.size, 'node')} leave no room for pods. The map shows the state of the nodes; search and filters find pods.`;
+  if (box.hidden || box.dataset.words === words) return;
+  box.dataset.words = words;
+  replace(box, h('span', {}, words), h('button', {type: 'button', class: 'small', onclick: () => { chosen.colour('fill', true); $('colour').querySelector('[aria-checked=true]').focus(); }}, 'Show requests'));
 }
 
 // tip says what is under the pointer: a node, or a pod in it.
@@ -151,8 +175,11 @@ function go() {
   const within = $('body').contains(document.activeElement);
   shown?.close?.();
   view.chosen = kind === 'node' ? rest[0] : '';
+  view.chosenPod = '';
+  if (kind === 'pod' && rest[1]) find(rest[0], rest[1]);
   if (kind === 'node' && rest[0]) shown = new NodeView(store, rest[0], {back: back(), whatIf: foresee});
-  else if (kind === 'pod' && rest[1]) shown = new PodView(store, rest[0], rest[1], {back: back(), whatIf: foresee, mark});
+  else if (kind === 'pod' && rest[1]) shown = new PodView(store, rest[0], rest[1], {back: back(), whatIf: foresee, mark, locate});
+  else if (kind === 'workload' && rest[2]) shown = new WorkloadView(store, rest[0], rest[1] + '/' + rest[2], {back: back(), whatIf: foresee, mark: open});
   else {
     shownTab = Object.hasOwn(lists, kind) ? kind : 'queue';
     shown = lists[shownTab];
@@ -171,7 +198,7 @@ function go() {
 function title() {
   const [kind = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/').map(decoded);
   const n = {queue: store.summary?.pending, evictions: store.summary?.leaving}[shownTab];
-  const what = kind === 'node' && rest[0] ? 'Node ' + rest[0] : kind === 'pod' && rest[1] ? `Pod ${rest[0]}/${rest[1]}`
+  const what = kind === 'node' && rest[0] ? 'Node ' + rest[0] : kind === 'pod' && rest[1] ? `Pod ${rest[0]}/${rest[1]}` : kind === 'workload' && rest[2] ? `${rest[1]} ${rest[0]}/${rest[2]}`
     : (tabs(store).find((t) => t.id === shownTab)?.title || '') + (n ? ` (${count(n)})` : '');
   const wrong = problems(store, $('status').dataset.state === 'lost');
   const words = [...wall ? wrong.length ? ['⚠ ' + wrong.join(', ')] : ['OK'] : [what], cluster, 'Berth'].filter(Boolean).join(' · ');
@@ -212,6 +239,29 @@ $('tabs').addEventListener('keydown', (event) => {
 function foresee(words) {
   location.hash = link('what-if');
   whatIf.preset(words);
+}
+
+// locate rings the node of the pod that is open, and the pod in it.
+function locate(node, pod) {
+  view.chosen = node;
+  view.chosenPod = pod;
+  map.reveal(node);
+}
+
+// find locates a pod that the page knows; the explanation locates the others.
+function find(namespace, name) {
+  for (const node of store.nodes.values()) {
+    if (node.blocks?.some((b) => b.n === name && b.ns === namespace)) { locate(node.name, namespace + '/' + name); return; }
+  }
+}
+
+// open highlights the pods of a workload, and the nodes that have some; null ends that.
+function open(nodes, only) {
+  const before = JSON.stringify([...view.marked || []]);
+  view.opened = only;
+  view.marked = nodes;
+  if (JSON.stringify([...nodes || []]) !== before || !only) narrowed();
+  if (view.shape === 'table') table.update();
 }
 
 function mark(nodes) {
@@ -257,6 +307,7 @@ function update() {
   if (due.legend) legend();
   due.lists = due.table = due.legend = false;
   filters.update();
+  grouping.update();
   if (due.others) others();
   due.others = false;
   strip.plan();
@@ -370,10 +421,15 @@ $('theme').addEventListener('click', () => {
 });
 system.addEventListener('change', theme);
 
+// Paper is light, and has room for all rows of a list.
+addEventListener('beforeprint', () => { setDark(false); map.all = true; map.draw(); shown?.list?.print(true); });
+addEventListener('afterprint', () => { shown?.list?.print(false); theme(); });
+
 addEventListener('hashchange', go);
 // The way back may lead to another forecast, another filter, or other colours.
 addEventListener('popstate', () => {
   filters.load();
+  grouping.load();
   recall();
   if (history.state?.pane) pane(history.state.pane);
   if (shown === whatIf) whatIf.load();
@@ -386,7 +442,7 @@ addEventListener('keydown', (event) => {
   if (event.key === '?') keys.open();
   if (event.key === 'm') { pane('stage'); $('map').querySelector('.scroller')?.focus(); }
   if ({j: 1, k: 1}[event.key]) shown.list?.step(0);
-  if (event.key === 'Escape' && (route.startsWith('#/node/') || route.startsWith('#/pod/'))) {
+  if (event.key === 'Escape' && /^#\/(node|pod|workload)\//.test(route)) {
     const mapped = $('stage').contains(document.activeElement);
     location.hash = link(shownTab);
     go();

@@ -3,7 +3,7 @@
 
 import {h, text} from './dom.js';
 import {inks, isDark} from './colours.js';
-import {layout, at, roomFor, step} from './layout.js';
+import {layout, at, roomFor, step, titleAt} from './layout.js';
 import {blocksOf} from './blocks.js';
 import {boxOf, drawCell, drawTally, drawTitle} from './cell.js';
 import {drawFlows} from './flows.js';
@@ -12,8 +12,8 @@ import {describe} from './describe.js';
 
 export class Map2D {
   // view says how to colour: {colour, metric, plan, marked}.
-  constructor(element, store, view, {open, openPod, hover, named}) {
-    Object.assign(this, {element, store, view, open, openPod, hover, named});
+  constructor(element, store, view, {open, openPod, hover, named, zoom}) {
+    Object.assign(this, {element, store, view, open, openPod, hover, named, zoom});
     this.dirty = new Set();
     this.all = true; // everything has to be drawn
     this.stale = true; // the layout has to be made
@@ -34,6 +34,8 @@ export class Map2D {
     this.box.addEventListener('pointermove', (e) => this.point(e));
     this.box.addEventListener('pointerleave', () => this.point(null));
     this.box.addEventListener('click', (e) => {
+      const title = this.layout && titleAt(this.layout, ...this.where(e));
+      if (title) { this.zoom(title.name); return; }
       const i = this.at(e), block = this.blockAt(i, e);
       if (i >= 0) this.activate(i);
       if (block) this.openPod(block.pod.ns, block.pod.n);
@@ -93,7 +95,7 @@ export class Map2D {
     if (i === this.over && event === null) return;
     this.over = i;
     this.overBlock = event ? this.blockAt(i, event) : null;
-    this.box.classList.toggle('over', i >= 0);
+    this.box.classList.toggle('over', i >= 0 || Boolean(event && this.layout && titleAt(this.layout, ...this.where(event))));
     this.hover(i >= 0 ? this.node(this.layout.cells[i].name) : null, event, this.overBlock?.pod);
     this.overlay();
   }
@@ -165,8 +167,8 @@ export class Map2D {
   arrange(width, height) {
     // In the order of before: to sort thousands of names takes long, unless they are nearly sorted.
     const rows = new Map([...(this.layout?.cells || []).map((cell) => [cell.name, null]), ...this.store.nodes, ...(this.view.plan?.added || [])]);
-    const nodes = [...rows.values()].filter(Boolean);
-    this.layout = layout(nodes, width, height);
+    const nodes = [...rows.values()].filter((node) => node && this.view.grouping.shows(node));
+    this.layout = layout(nodes, width, height, (node) => this.view.grouping.of(node));
     this.ratio = Math.min((devicePixelRatio || 1) * (this.box.currentCSSZoom || 1), 3);
     this.view.blocks = roomFor(this.layout.size) && nodes.some((node) => node.blocks);
     this.names(nodes);
@@ -198,8 +200,9 @@ export class Map2D {
 
   // zoneText is what is said of a zone, and what is said in less room.
   zoneText(group) {
-    const name = group.name || (this.layout.groups.length > 1 ? 'no zone' : 'all nodes');
-    return [name + '  ·  ' + group.count, name];
+    const {grouping} = this.view, name = group.name || (this.layout.groups.length > 1 || grouping.key ? 'no ' + (grouping.key || 'zone') : 'all nodes');
+    const sign = grouping.zoomed === null ? '' : '  ·  show all';
+    return [name + '  ·  ' + group.count + sign, name];
   }
 
   drawPlan(pen, ink) {
@@ -208,6 +211,24 @@ export class Map2D {
       const cell = this.layout.cells[this.layout.index.get(name)];
       if (cell) drawTally(pen, cell, this.layout.size, change, ink);
     }
+  }
+
+  // ringPod marks the pod that is open, if its node is drawn with its pods.
+  ringPod(pen, cell, ink) {
+    const node = this.store.nodes.get(cell.name), {chosenPod} = this.view;
+    if (!chosenPod || !node?.blocks || !this.view.blocks) return;
+    const box = boxOf(cell, this.layout.size), found = blocksOf(node, this.view.metric, box.w, box.h).list.find((b) => b.pod.ns + '/' + b.pod.n === chosenPod);
+    if (!found) return;
+    pen.lineWidth = 3;
+    pen.strokeStyle = ink.focus;
+    pen.strokeRect(box.x + found.x, box.y + found.y, found.w, found.h);
+  }
+
+  // reveal scrolls a node into sight.
+  reveal(name) {
+    const i = this.layout?.index.get(name);
+    if (i !== undefined) this.activate(i);
+    else this.overlay();
   }
 
   // overlay draws what is above the cells: the one with the focus, the one under the pointer, and where pods would go.
@@ -228,7 +249,10 @@ export class Map2D {
       pen.stroke();
     };
     const chosen = this.layout.index.get(this.view.chosen);
-    if (chosen !== undefined) ring(chosen, 2, ink.come);
+    if (chosen !== undefined) {
+      ring(chosen, 2, ink.come);
+      this.ringPod(pen, this.layout.cells[chosen], ink);
+    }
     ring(this.over, 1.5, ink.quiet);
     if (this.overBlock) {
       const {x, y, w, h} = this.overBlock;

@@ -1,8 +1,9 @@
 // One node: what it is, what is the matter with it, how full it is and with whom.
 
-import {h, narrow, podLink, replace} from './dom.js';
+import {h, keepFocus, narrow, podLink, replace} from './dom.js';
 import {age, amount, count, cpu, memory, moment, natural, percent, plural} from './format.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
+import {Devices} from './devices.js';
 import {blank, countdown, tall} from './lists.js';
 import {List} from './list.js';
 import {ask} from './stream.js';
@@ -10,6 +11,7 @@ import {ask} from './stream.js';
 export class NodeView {
   constructor(store, name, {back, whatIf}) {
     Object.assign(this, {store, name, whatIf, unfolded: new Set()});
+    this.devices = new Devices(name);
     this.head = h('div', {class: 'detail-head'});
     this.facts = h('div', {class: 'facts'});
     this.list = new List({
@@ -58,7 +60,7 @@ export class NodeView {
 
   show(node) {
     const kind = kindOf(node);
-    replace(this.head,
+    keepFocus(this.head, () => replace(this.head,
       h('h2', {}, node.name),
       h('div', {class: 'chips'},
         h('span', {class: 'chip strong'}, h('i', {class: node.ready === 'True' ? 'dot good' : 'dot bad', 'aria-hidden': 'true'}), node.ready === 'True' ? 'ready' : 'not ready'),
@@ -66,13 +68,15 @@ export class NodeView {
         kind !== 'free' && kind !== 'cordoned' && kind !== 'unready' ? h('span', {class: 'chip'}, h('i', {class: 'swatch', style: {background: kindColour(kind)}}), kindNames[kind]) : null,
         node.zone ? h('span', {class: 'chip'}, 'zone ' + node.zone) : null,
         h('span', {class: 'chip'}, age(this.store.now() - node.created) + ' old'),
-        h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`drain node/${node.name} --ignore-daemonsets --force`)}, 'What if it were drained?')));
-    replace(this.facts,
+        h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`drain node/${node.name} --ignore-daemonsets --force`)}, 'What if it were drained?'),
+        node.cordoned ? h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`uncordon node/${node.name}`)}, 'What if it were uncordoned?') : null)));
+    keepFocus(this.facts, () => replace(this.facts,
       section('Requested', h('div', {class: 'rooms'}, node.resources.filter((r) => r.allocatable !== '0' || r.requested !== '0').map((r) => room(r, node)))),
       section('Taints', node.taintList.length ? h('ul', {class: 'plain'}, node.taintList.map((t) => this.#taint(t))) : h('p', {class: 'quiet'}, 'None: pods need no toleration')),
       section('Conditions', h('ul', {class: 'plain'}, node.conditions.map((c) => condition(c)))),
+      this.devices.element,
       this.#more('Labels', Object.entries(node.labels || {}).sort((a, b) => natural(a[0], b[0])).map(([k, v]) => [k, v])),
-      this.#more('System', Object.entries(node.system).filter(([, v]) => v)));
+      this.#more('System', Object.entries(node.system).filter(([, v]) => v))));
     this.list.set(node.podList);
   }
 

@@ -1,6 +1,6 @@
 // One pod: why it is where it is, or why it waits, or when it has to go; and what would help.
 
-import {breakable, h, nodeLink, nodeTail, podLink, replace, text} from './dom.js';
+import {breakable, h, link, nodeLink, nodeTail, podLink, replace, text} from './dom.js';
 import {clock, count, moment, plural, span, stopped} from './format.js';
 import {section} from './node.js';
 import {lateness, overdue} from './attention.js';
@@ -8,8 +8,8 @@ import {Picture} from './preempt.js';
 import {ask} from './stream.js';
 
 export class PodView {
-  constructor(store, namespace, name, {back, whatIf, mark}) {
-    Object.assign(this, {store, namespace, name, whatIf, mark});
+  constructor(store, namespace, name, {back, whatIf, mark, locate}) {
+    Object.assign(this, {store, namespace, name, whatIf, mark, locate});
     this.title = h('h2', {}, h('span', {class: 'space'}, namespace + '/'), name);
     this.stale = h('div', {class: 'stale', role: 'status', hidden: true}, 'The pod has changed since. ',
       h('button', {type: 'button', class: 'small', onclick: () => this.load()}, 'Explain again'));
@@ -41,11 +41,12 @@ export class PodView {
     Object.assign(this, {said: e, missing});
     this.rows = this.store.summary ? this.#rows() : null; // null: the cluster has not been read yet
     this.marks(null);
+    this.locate(e.pod.node || e.pod.nominatedNode || '', namespaced(this));
     replace(this.answer,
       h('div', {class: 'chips'},
         h('span', {class: 'chip strong state-' + e.state.toLowerCase()}, e.state),
         e.pod.node ? h('span', {class: 'chip'}, 'on ', nodeLink(e.pod.node)) : null,
-        e.pod.controller ? h('span', {class: 'chip'}, e.pod.controller) : null,
+        e.pod.controller ? h('span', {class: 'chip'}, this.#workload(e.pod.controller)) : null,
         h('span', {class: 'chip'}, 'priority ' + count(e.pod.priority))),
       stopped(e.source).map((words) => h('p', {class: 'fault'}, words)),
       h('p', {class: 'summary-line'}, e.summary),
@@ -59,6 +60,15 @@ export class PodView {
       e.decision?.at ? section('What the scheduler decided last', decided(e.decision, e.lastDecision?.holds)) : null,
       e.message ? section('The scheduler’s message', h('p', {class: 'words'}, e.message)) : null,
       h('p', {class: 'source'}, `Read as of ${moment(Date.parse(e.source.asOf))}.`, e.source.assumed ? ' ' + e.source.assumed : '', missing?.length ? ' Not read: ' + missing.join('; ') : ''));
+  }
+
+  // #workload is a link to the pod's workload, which is its controller unless a Deployment made that.
+  #workload(controller) {
+    const own = (r) => r.name === this.name && r.namespace === this.namespace;
+    const row = [this.store.queue, this.store.evictions].flatMap((table) => [...table.values()]).find(own);
+    const block = this.store.nodes.get(this.said.pod.node)?.blocks?.find((b) => b.n === this.name && b.ns === this.namespace);
+    const workload = row?.workload || block?.w || controller;
+    return h('a', {href: link('workload', this.namespace, ...workload.split('/')), class: 'name'}, workload);
   }
 
   eviction(e) {
@@ -123,16 +133,6 @@ export class PodView {
     ]);
   }
 
-  tick() {
-    this.picture.tick();
-    if (this.left) text(this.left, this.due > this.store.now() ? 'in ' + clock(this.due - this.store.now()) : 'now');
-  }
-
-  close() {
-    this.closed = true;
-    this.asking?.abort();
-    this.marks(null);
-  }
   // remedy explains what to do about a pod that is overdue.
   remedy() {
     const row = [...this.store.evictions.values()].find((p) => p.name === this.name && p.namespace === this.namespace), found = row && overdue(row, this.store);
@@ -144,8 +144,20 @@ export class PodView {
     if (found) text(this.since, lateness(found));
   }
 
-}
+  tick() {
     this.remedy();
+    this.picture.tick();
+    if (this.left) text(this.left, this.due > this.store.now() ? 'in ' + clock(this.due - this.store.now()) : 'now');
+  }
+
+  close() {
+    this.closed = true;
+    this.asking?.abort();
+    this.marks(null);
+  }
+}
+
+const namespaced = ({namespace, name}) => namespace + '/' + name;
 
 const most = 4; // changes that are seen at once: they come smallest first
 

@@ -1,6 +1,6 @@
 // Preemptions in progress, as a picture: which pod makes room for itself, which pods leave for it, and the node on which they are.
 
-import {h, nodeLink, podLink, replace, text} from './dom.js';
+import {h, keepFocus, nodeLink, podLink, replace, text} from './dom.js';
 import {clock, count, plural} from './format.js';
 
 // byScheduler is the reason of the condition DisruptionTarget of a victim.
@@ -44,8 +44,8 @@ export class Picture {
     this.drawn = drawn;
     this.counts = [];
     this.element.hidden = !list.length;
-    replace(this.element, list.slice(0, most).map((p) => this.#draw(p)),
-      list.length > most ? h('p', {class: 'quiet'}, `and ${plural(list.length - most, 'more preemption')}`) : null);
+    keepFocus(this.element, () => replace(this.element, list.slice(0, most).map((p) => this.#draw(p)),
+      list.length > most ? h('p', {class: 'quiet'}, `and ${plural(list.length - most, 'more preemption')}`) : null));
     this.tick();
     return list;
   }

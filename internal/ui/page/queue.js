@@ -45,7 +45,8 @@ export class Queue {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
     }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), words) : h('span', {class: 'fold'}, words);
-    return h('div', {class: 'two', style: indent(g)}, h('div', {class: 'line'}, head), h('div', {class: long ? 'why' : 'why both', title: g.why}, nominatedTo(g.pods), g.why));
+    const page = g.kind || !name ? null : h('a', {href: link('workload', namespace, kind, name), class: 'small quiet page', 'aria-label': `Open ${kind} ${name}`}, 'Open');
+    return h('div', {class: 'two', style: indent(g)}, h('div', {class: 'line'}, head, page), h('div', {class: long ? 'why' : 'why both', title: g.why}, nominatedTo(g.pods), g.why));
   }
 
   #pod(r) {

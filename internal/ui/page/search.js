@@ -23,14 +23,14 @@ export class Search {
     try {
       found = await this.ask('/api/find?' + new URLSearchParams({q: words}), undefined, this.asking.signal);
     } catch { return; }
-    const tally = (kind, list, values) => (list || []).slice(0, 4).map((t) => ({name: t.text, note: `${kind}, ${plural(t.count, kind === 'label' || kind === 'taint' ? 'node' : 'pod')}`, filter: values(t.text)}));
+    const tally = (kind, list, leads) => (list || []).slice(0, 4).map((t) => ({name: t.text, note: `${kind}, ${plural(t.count, kind === 'label' || kind === 'taint' ? 'node' : 'pod')}`, ...leads(t.text)}));
     const entries = [
       ...(found.nodes || []).slice(0, 8).map((name) => ({href: link('node', name), name, note: 'node'})),
-      ...tally('workload', found.workloads, (w) => ({workload: w.replace(/^default\//, '')})),
+      ...tally('workload', found.workloads, (w) => ({href: link('workload', ...w.split('/'))})),
       ...(found.pods || []).slice(0, 8).map((p) => ({href: link('pod', p.namespace, p.name), name: p.namespace === 'default' ? p.name : p.namespace + '/' + p.name, note: p.node ? 'pod on ' + p.node : 'pod, ' + (p.status || 'pending')})),
-      ...tally('namespace', found.namespaces, (namespace) => ({namespace})),
-      ...tally('label', found.labels, (labels) => ({labels})),
-      ...tally('taint', found.taints, (taint) => ({taint})),
+      ...tally('namespace', found.namespaces, (namespace) => ({filter: {namespace}})),
+      ...tally('label', found.labels, (labels) => ({filter: {labels}})),
+      ...tally('taint', found.taints, (taint) => ({filter: {taint}})),
     ];
     if (document.activeElement !== this.input) return; // the reader has gone on
     this.stale = false;

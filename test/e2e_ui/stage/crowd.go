@@ -27,6 +27,8 @@ import (
 type Crowd struct {
 	Nodes []*v1.Node
 	Pods  []*v1.Pod
+	// Other holds lists of further kinds by resource. They do not change.
+	Other map[string]any
 
 	mu      sync.Mutex
 	events  []*v1.Event
@@ -204,11 +206,15 @@ func (c *Crowd) list(w http.ResponseWriter, r *http.Request, resource string) {
 		fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
 		return
 	}
+	apiVersion := "v1"
+	if parts := strings.Split(r.URL.Path, "/"); parts[1] == "apis" {
+		apiVersion = parts[2] + "/" + parts[3]
+	}
 	meta := map[string]any{"resourceVersion": strconv.Itoa(version)}
 	if more > 0 {
 		meta["continue"] = strconv.Itoa(more)
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind + "List", "apiVersion": "v1", "metadata": meta, "items": items})
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind + "List", "apiVersion": apiVersion, "metadata": meta, "items": items})
 }
 
 func page(c *Crowd, resource string, from, limit int) (items any, kind string, more int) {
@@ -223,7 +229,12 @@ func page(c *Crowd, resource string, from, limit int) (items any, kind string, m
 		part, more := cut(c.events, from, limit)
 		return part, "Event", more
 	}
-	return nil, "", 0
+	kind = map[string]string{"deployments": "Deployment", "poddisruptionbudgets": "PodDisruptionBudget", "resourceslices": "ResourceSlice",
+		"resourceclaims": "ResourceClaim"}[resource]
+	if items = c.Other[resource]; items == nil {
+		kind = ""
+	}
+	return items, kind, 0
 }
 
 // cut returns a page of a list, and the start of the next page, or 0. A page may be read without
