@@ -86,7 +86,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 		return nil, err
 	}
 	// The hooks cannot be replaced once the configuration is completed, so replace them first.
-	if err := replaceBootstrapHooks(config.KubeAPIs.ControlPlane.Generic); err != nil {
+	if err := replaceBootstrapHooks(config.KubeAPIs.ControlPlane.Generic, o.GuardEvictions); err != nil {
 		return nil, err
 	}
 

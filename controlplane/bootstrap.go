@@ -37,14 +37,14 @@ const (
 
 // replaceBootstrapHooks substitutes Berth's hook for upstream's hooks. As with those, the server
 // becomes ready only after the hook is done.
-func replaceBootstrapHooks(config *genericapiserver.Config) error {
+func replaceBootstrapHooks(config *genericapiserver.Config, guard bool) error {
 	config.DisabledPostStartHooks.Insert(rbacrest.PostStartHookName, schedulingrest.PostStartHookName)
 	return config.AddPostStartHook(bootstrapHook, func(hook genericapiserver.PostStartHookContext) error {
 		client, err := kubernetes.NewForConfig(hook.LoopbackClientConfig)
 		if err != nil {
 			return err
 		}
-		retryUntilDone(hook, func(ctx context.Context) error { return bootstrapCluster(ctx, client) })
+		retryUntilDone(hook, func(ctx context.Context) error { return bootstrapCluster(ctx, client, guard) })
 		return nil
 	})
 }
@@ -72,11 +72,11 @@ func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 // bootstrapCluster creates missing objects and adds missing permissions. It keeps an
 // administrator's additions, except in the roles of Berth's components. It is idempotent and does
 // not rewrite objects that are already correct.
-func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
+func bootstrapCluster(ctx context.Context, client kubernetes.Interface, guard bool) error {
 	// The first error cancels the rest; the next try fills the gaps.
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(bootstrapWorkers)
-	own, err := componentRoles()
+	own, err := componentRoles(guard)
 	if err != nil {
 		return err
 	}

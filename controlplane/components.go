@@ -32,8 +32,9 @@ type permissions struct {
 // the manifests, have the permissions in simulatedNodesRules. No component is an administrator.
 //
 // `berth up` therefore runs components with the permissions of a real cluster, and a permission
-// missing from a manifest causes the same failure as in such a cluster.
-func listComponents() (map[string]permissions, error) {
+// missing from a manifest causes the same failure as in such a cluster. guard adds the webhook, and
+// the permissions to guard evictions.
+func listComponents(guard bool) (map[string]permissions, error) {
 	all := map[string]permissions{"nodes": {
 		everywhere: simulatedNodesRules(),
 		within:     map[string][]rbacv1.PolicyRule{v1.NamespaceNodeLease: {leaseRule("get", "create", "update")}},
@@ -44,6 +45,19 @@ func listComponents() (map[string]permissions, error) {
 			return nil, err
 		}
 		all[name] = permissionsFor(rights)
+	}
+	if guard {
+		for name, part := range map[string]deploy.Part{"controller": deploy.Controller, "webhook": deploy.Webhook} {
+			rights, err := deploy.RightsOf(part)
+			if err != nil {
+				return nil, err
+			}
+			more, err := deploy.GuardRights(part)
+			if err != nil {
+				return nil, err
+			}
+			all[name] = permissionsFor(append(rights, more...))
+		}
 	}
 	// A role may name resources that the API does not serve, but these permissions are granted only
 	// if the feature gate is enabled.
@@ -148,8 +162,8 @@ type roles struct {
 }
 
 // componentRoles builds the roles of all components and their bindings, in a fixed order.
-func componentRoles() (r roles, err error) {
-	all, err := listComponents()
+func componentRoles(guard bool) (r roles, err error) {
+	all, err := listComponents(guard)
 	if err != nil {
 		return roles{}, err
 	}
@@ -174,7 +188,7 @@ func componentRoles() (r roles, err error) {
 // writeComponents writes the components' kubeconfigs at every start. The certificates are new, and
 // valid for certificateLife.
 func (c *controlPlane) writeComponents() error {
-	all, err := listComponents()
+	all, err := listComponents(c.options.GuardEvictions)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,9 @@ type Options struct {
 	// NodeBootstrap writes DataDir/node-bootstrap.kubeconfig, which lets a machine request a node
 	// certificate.
 	NodeBootstrap bool
+	// GuardEvictions grants the permissions to guard evictions, and writes
+	// DataDir/webhook.kubeconfig.
+	GuardEvictions bool
 	// Profiling serves /debug/pprof to users permitted by RBAC.
 	Profiling bool
 	// Rules configures Berth's admission rules.

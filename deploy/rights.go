@@ -100,11 +100,36 @@ func RightsOf(part Part) ([]Right, error) {
 // EvictionRequestRights returns the additional permissions that the controller needs to respond to
 // EvictionRequests.
 func EvictionRequestRights() ([]Right, error) {
-	text, err := manifests.ReadFile("kustomize/components/eviction-requests/rbac.yaml")
-	if err != nil {
-		return nil, err
+	return rightsIn(Controller, "eviction-requests/rbac.yaml")
+}
+
+// GuardRights returns the additional permissions that a component needs to guard evictions.
+func GuardRights(part Part) ([]Right, error) {
+	if part == Controller {
+		view, err := RightsOf(View)
+		if err != nil {
+			return nil, err
+		}
+		more, err := rightsIn(part, "surge/rbac.yaml", "eviction-guard/rbac.yaml")
+		return append(view, more...), err
 	}
-	return Granted(string(text), Namespace, "berth-controller")
+	return rightsIn(part, "eviction-guard/rbac.yaml")
+}
+
+// rightsIn returns the permissions that files below components grant to a component.
+func rightsIn(part Part, files ...string) (rights []Right, err error) {
+	for _, file := range files {
+		text, err := manifests.ReadFile("kustomize/components/" + file)
+		if err != nil {
+			return nil, err
+		}
+		more, err := Granted(string(text), Namespace, "berth-"+string(part))
+		if err != nil {
+			return nil, err
+		}
+		rights = append(rights, more...)
+	}
+	return rights, nil
 }
 
 // Granted returns the permissions that manifests grant to a ServiceAccount by their bindings.

@@ -247,7 +247,7 @@ func (d *drain) askEvictions(ctx context.Context, out io.Writer, client kubernet
 		p := &plan.Pods[i]
 		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
 			GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
-		if err := movecontroller.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete); err != nil {
+		if err := movecontroller.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete, false); err != nil {
 			print.Line(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
 			refused++
 		}

@@ -65,6 +65,8 @@ starts over.`,
 		"port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+
 			", or if it is taken, a free one)")
 	flags.Lookup("ui-port").DefValue = "0" // shown by the help text instead
+	flags.BoolVar(&c.GuardEvictions, "guard-evictions", false,
+		"hold evictions of pods of Deployments and ReplicaSets until a replacement is ready")
 	c.Own.AddFlags(flags)
 	flags.BoolVar(&c.Fresh, "fresh", false, "start over: delete the content of the data directory, without confirmation")
 	flags.StringVar(&c.Controlplane, "controlplane", "", "the berth-controlplane to run (default: next to this executable, then in PATH)")

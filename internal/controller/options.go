@@ -24,11 +24,12 @@ import (
 
 // names are the controllers accepted by --controllers, in the order used in messages. Names shared
 // with kube-controller-manager denote controllers with the same purpose.
-var names = []string{evictioncontroller.Name, evictioncontroller.DeviceName, nodecontroller.Name, movecontroller.Name, requestcontroller.Name}
+var names = []string{evictioncontroller.Name, evictioncontroller.DeviceName, nodecontroller.Name, movecontroller.Name,
+	movecontroller.GuardName, requestcontroller.Name}
 
-// offByDefault are the controllers not included in '*': one moves healthy running pods, the other
-// serves an alpha API.
-var offByDefault = []string{movecontroller.Name, requestcontroller.Name}
+// offByDefault are the controllers not included in '*': one moves healthy running pods, one adds
+// replicas, and one serves an alpha API.
+var offByDefault = []string{movecontroller.Name, movecontroller.GuardName, requestcontroller.Name}
 
 // former are older names still accepted by kube-controller-manager.
 var former = map[string]string{"nodelifecycle": nodecontroller.Name}
@@ -135,8 +136,10 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: require --shadow")
 	}
 	// The shadow has nothing to compare: kube-controller-manager v1.37 lacks this controller.
-	if o.Shadow.On && o.isEnabled(requestcontroller.Name) {
-		return fmt.Errorf("--controllers: %s cannot be used with --shadow", requestcontroller.Name)
+	for _, name := range []string{requestcontroller.Name, movecontroller.GuardName} {
+		if o.Shadow.On && o.isEnabled(name) {
+			return fmt.Errorf("--controllers: %s cannot be used with --shadow", name)
+		}
 	}
 	if err := o.Rebalance.validateOptions(o); err != nil {
 		return err

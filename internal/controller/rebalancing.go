@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -21,6 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
@@ -160,17 +162,31 @@ func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interfa
 		placing = rebalance.Sampled
 	}
 
-	// The configuration is read again at each restart, because schedulers may announce a different
-	// one by then.
+	c.keepMoving(ctx, client, &c.mover, func(profiles []*plugins.Profile) *movecontroller.Mover {
+		return movecontroller.New(client, events, movecontroller.Options{
+			Execute: execute.Options{Every: o.Every, Surge: o.Surge}, Policy: o.readPolicy, Profiles: profiles, Placing: placing,
+		})
+	})
+}
+
+// runGuard replaces pods with held evictions while this replica leads.
+func (c *Controller) runGuard(ctx context.Context, client kubernetes.Interface, events *eventlog.Log) {
+	c.keepMoving(ctx, client, &c.guard, func(profiles []*plugins.Profile) *movecontroller.Mover {
+		return movecontroller.NewGuard(client, events, profiles)
+	})
+}
+
+// keepMoving runs a Mover, and restarts it after an error. The configuration is read again at each
+// restart, because schedulers may announce a different one by then.
+func (c *Controller) keepMoving(ctx context.Context, client kubernetes.Interface, running *atomic.Pointer[movecontroller.Mover],
+	make func(profiles []*plugins.Profile) *movecontroller.Mover) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		read, err := o.runningConfig(ctx, client)
+		read, err := c.options.Rebalance.runningConfig(ctx, client)
 		if err == nil {
-			mover := movecontroller.New(client, events, movecontroller.Options{
-				Execute: execute.Options{Every: o.Every, Surge: o.Surge}, Policy: o.readPolicy, Profiles: read.Profiles, Placing: placing,
-			})
-			c.mover.Store(mover)
+			mover := make(read.Profiles)
+			running.Store(mover)
 			err = mover.Run(ctx)
-			c.mover.Store(nil)
+			running.Store(nil)
 		}
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot move pods, will try again", "in", rebalanceAgain)

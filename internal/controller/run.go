@@ -40,6 +40,7 @@ type Controller struct {
 	evictor atomic.Pointer[evictioncontroller.Evictor] // for the taints of nodes and of devices
 	health  atomic.Pointer[nodecontroller.Controller]
 	mover   atomic.Pointer[movecontroller.Mover]         // nil also between an error and the next start
+	guard   atomic.Pointer[movecontroller.Mover]         // of held evictions; nil as mover
 	asked   atomic.Pointer[requestcontroller.Controller] // responds to EvictionRequests
 
 	follower *controllershadow.Follower // set with --shadow; then elector and the controllers are nil
@@ -152,6 +153,14 @@ func (c *Controller) runControllers(ctx context.Context) error {
 			return err
 		}
 		parts = append(parts, events.Run, func(ctx context.Context) { c.runRebalance(ctx, client, events) })
+	}
+
+	if c.options.isEnabled(movecontroller.GuardName) {
+		client, events, err := c.newClients(movecontroller.GuardName, "berth-"+movecontroller.GuardName)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, events.Run, func(ctx context.Context) { c.runGuard(ctx, client, events) })
 	}
 
 	var running sync.WaitGroup
@@ -289,6 +298,11 @@ func (c *Controller) notReady() error {
 	if c.options.isEnabled(movecontroller.Name) {
 		if m := c.mover.Load(); m == nil || !m.Synced() {
 			return errors.New(movecontroller.Name + " has not seen the whole cluster yet")
+		}
+	}
+	if c.options.isEnabled(movecontroller.GuardName) {
+		if g := c.guard.Load(); g == nil || !g.Synced() {
+			return errors.New(movecontroller.GuardName + " has not seen the whole cluster yet")
 		}
 	}
 	return nil

@@ -58,6 +58,8 @@ func run(args []string) int {
 	flags.BoolVar(&o.NodeBootstrap, "node-bootstrap", false,
 		"write <data-dir>/node-bootstrap.kubeconfig, with which a machine can join as a node (berth agent --bootstrap-kubeconfig); "+
 			"valid for a day")
+	flags.BoolVar(&o.GuardEvictions, "guard-evictions", false,
+		"grant Berth's controller the permissions to guard evictions, and write <data-dir>/webhook.kubeconfig for its webhook")
 	flags.BoolVar(&o.Profiling, "profiling", false, "serve /debug/pprof")
 	flags.IntVarP(&o.Verbosity, "v", "v", 0, "verbosity of the log")
 	memory := flags.String("memory-limit", "",

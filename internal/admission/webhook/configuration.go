@@ -24,6 +24,7 @@ const (
 	podsName            = "pods.admission.berth.dev"
 	nodesName           = "nodes.admission.berth.dev"
 	priorityClassesName = "priorityclasses.admission.berth.dev"
+	evictionsName       = "evictions.admission.berth.dev"
 	nameSuffix          = ".admission.berth.dev"
 )
 
@@ -31,11 +32,15 @@ const (
 	// The paths are part of the configurations read by API servers.
 	mutatePath   = "/mutate"
 	validatePath = "/validate"
+	evictPath    = "/evict"
 )
 
 // nodeTimeout is in seconds, the minimum of the API: a node that registers or is tainted must not
 // wait for an absent webhook.
 const nodeTimeout = 1
+
+// evictionTimeout is in seconds. An eviction is admitted if no replica answers in time.
+const evictionTimeout = 5
 
 var (
 	createAndUpdate = []v1.OperationType{v1.Create, v1.Update}
@@ -63,6 +68,9 @@ func (o *Options) mutatingConfig(port int, bundle []byte) *v1.MutatingWebhookCon
 		MatchConditions: []v1.MatchCondition{taintWithoutTime},
 	}
 	configuration := &v1.MutatingWebhookConfiguration{ObjectMeta: o.objectMeta(nil), Webhooks: []v1.MutatingWebhook{pods, nodes}}
+	if !o.ApplyRules {
+		configuration.Webhooks = []v1.MutatingWebhook{}
+	}
 	for i := range configuration.Webhooks {
 		w := &configuration.Webhooks[i]
 		w.ClientConfig = o.clientConfig(mutatePath, port, bundle)
@@ -85,11 +93,24 @@ func (o *Options) validatingConfig(port int, bundle []byte) *v1.ValidatingWebhoo
 		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{isDefault},
 	}
 	configuration := &v1.ValidatingWebhookConfiguration{ObjectMeta: o.objectMeta(nil), Webhooks: []v1.ValidatingWebhook{pods, classes}}
+	if !o.ApplyRules {
+		configuration.Webhooks = nil
+	}
 	for i := range configuration.Webhooks {
 		w := &configuration.Webhooks[i]
 		w.ClientConfig = o.clientConfig(validatePath, port, bundle)
 		w.AdmissionReviewVersions, w.SideEffects, w.MatchPolicy = []string{"v1"}, new(v1.SideEffectClassNone), new(v1.Equivalent)
 		w.ObjectSelector = &metav1.LabelSelector{}
+	}
+	if o.GuardEvictions {
+		rules := ruleFor("", "pods/eviction", v1.NamespacedScope)
+		rules[0].Operations = []v1.OperationType{v1.Create}
+		configuration.Webhooks = append(configuration.Webhooks, v1.ValidatingWebhook{
+			Name: evictionsName, Rules: rules, FailurePolicy: new(v1.Ignore), NamespaceSelector: o.namespaceSelector(),
+			TimeoutSeconds: new(int32(evictionTimeout)), ClientConfig: o.clientConfig(evictPath, port, bundle),
+			AdmissionReviewVersions: []string{"v1"}, SideEffects: new(v1.SideEffectClassNoneOnDryRun), MatchPolicy: new(v1.Equivalent),
+			ObjectSelector: &metav1.LabelSelector{},
+		})
 	}
 	return configuration
 }

@@ -14,6 +14,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/admission/lookup"
@@ -24,9 +25,14 @@ import (
 // answer is mutateObject or validateObject of a reviewer. An error means no response to the review.
 type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
-// newHandler serves the API server's protocol: /mutate, /validate.
+// newHandler serves the API server's protocol: /mutate, /validate, /evict.
 func (w *Webhook) newHandler(r *reviewer) http.Handler {
 	mux := http.NewServeMux()
+	if w.options.GuardEvictions {
+		guard := &evictions{client: w.lookups, metrics: w.metrics, now: w.clock.Now, deadline: w.options.GuardDeadline,
+			first: map[types.UID]time.Time{}}
+		mux.Handle("POST "+evictPath, w.reviewHandler("evict", guard.judgeEviction))
+	}
 	mux.Handle("POST "+mutatePath, w.reviewHandler("mutate", r.mutateObject))
 	mux.Handle("POST "+validatePath, w.reviewHandler("validate", r.validateObject))
 	return mux

@@ -13,11 +13,12 @@ import (
 // instruments are the webhook's metrics. They belong to a webhook rather than to the process, so
 // that a process may have several webhooks, as tests do.
 type instruments struct {
-	registry metrics.KubeRegistry
-	reviews  *metrics.CounterVec   // by path, resource, operation and result
-	duration *metrics.HistogramVec // in seconds, by path
-	expiry   *metrics.Gauge        // in seconds since 1970
-	renewals *metrics.Counter      // by this replica
+	registry  metrics.KubeRegistry
+	reviews   *metrics.CounterVec   // by path, resource, operation and result
+	duration  *metrics.HistogramVec // in seconds, by path
+	expiry    *metrics.Gauge        // in seconds since 1970
+	evictions *metrics.CounterVec   // by result
+	renewals  *metrics.Counter      // by this replica
 }
 
 // newInstruments returns instruments in a new registry.
@@ -35,6 +36,11 @@ func newInstruments() *instruments {
 			// server's longest timeout.
 			Buckets: metrics.ExponentialBuckets(0.0001, 2, 19),
 		}, []string{"path"}),
+		evictions: metrics.NewCounterVec(&metrics.CounterOpts{
+			Name: "berth_webhook_evictions_total", StabilityLevel: metrics.ALPHA,
+			Help: "Evictions judged by the guard: held, or admitted because of the controller, deadline (held for too long), unanswered " +
+				"(no controller), unguarded (not a ready pod of a ReplicaSet), exempt (a dry run, or replaced), bound (too many), failed.",
+		}, []string{"result"}),
 		expiry: metrics.NewGauge(&metrics.GaugeOpts{
 			Name: "berth_webhook_certificate_expiration_timestamp_seconds", StabilityLevel: metrics.ALPHA,
 			Help: "When the serving certificate expires.",
@@ -50,7 +56,7 @@ func newInstruments() *instruments {
 
 // allMetrics lists the metrics in the order of the documentation.
 func (m *instruments) allMetrics() []metrics.Registerable {
-	return []metrics.Registerable{m.reviews, m.duration, m.expiry, m.renewals}
+	return []metrics.Registerable{m.reviews, m.duration, m.expiry, m.renewals, m.evictions}
 }
 
 // Metrics lists the webhook's metrics without values, for the documentation.

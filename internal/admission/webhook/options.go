@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 )
 
 // Options are the command's flags. DefaultOptions sets all of them. Replicas of one webhook should
@@ -50,7 +51,15 @@ type Options struct {
 	// servers first stop calling it.
 	ShutdownDelay time.Duration
 
-	Rules admission.Config // New sets AfterAPIServer in it
+	// GuardEvictions holds evictions until the controller eviction-guard has started a replacement,
+	// for at most GuardDeadline.
+	GuardEvictions bool
+	GuardDeadline  time.Duration
+
+	// ApplyRules applies the rules to pods, nodes and priority classes. It is off only in a cluster
+	// whose API server applies them.
+	ApplyRules bool
+	Rules      admission.Config // New sets AfterAPIServer in it
 	// Clock is for tests; nil is the real clock.
 	Clock clock.WithTicker
 }
@@ -65,11 +74,13 @@ func DefaultOptions() Options {
 		Namespace:           "berth-system",
 		Service:             "berth-webhook",
 		Register:            true,
+		ApplyRules:          true,
 		FailurePolicy:       string(admissionregistrationv1.Ignore),
 		Timeout:             2 * time.Second,
 		ExcludeNamespaces:   []string{"kube-system", "kube-node-lease"},
 		CertificateLifetime: 90 * 24 * time.Hour,
 		ShutdownDelay:       5 * time.Second,
+		GuardDeadline:       evictionguard.DefaultDeadline,
 		Rules:               admission.Config{NotReadySeconds: new(int64(300)), UnreachableSeconds: new(int64(300))},
 	}
 }
@@ -98,6 +109,13 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"lifetime of the serving certificate; it is renewed after two thirds of it")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay,
 		"how long to keep serving after SIGTERM, as not ready, until API servers stop calling this replica")
+	flags.BoolVar(&o.ApplyRules, "rules", o.ApplyRules,
+		"apply the admission rules; if false, only guard evictions, for a cluster whose API server has the rules built in")
+	flags.BoolVar(&o.GuardEvictions, "guard-evictions", o.GuardEvictions,
+		"hold evictions of pods of Deployments and ReplicaSets until a replacement is ready; requires a berth controller with "+
+			"--controllers=*,eviction-guard, and permission to get and patch pods")
+	flags.DurationVar(&o.GuardDeadline, "guard-deadline", o.GuardDeadline,
+		"with --guard-evictions: how long an eviction is held at most, 1m to 1h")
 	flags.Int64Var(o.Rules.NotReadySeconds, "default-not-ready-toleration-seconds", *o.Rules.NotReadySeconds,
 		"tolerationSeconds for not-ready nodes of pods that set none")
 	flags.Int64Var(o.Rules.UnreachableSeconds, "default-unreachable-toleration-seconds", *o.Rules.UnreachableSeconds,
@@ -130,6 +148,13 @@ func (o *Options) Validate() error {
 	}
 	if o.ShutdownDelay < 0 {
 		return fmt.Errorf("--shutdown-delay: %v: must not be negative", o.ShutdownDelay)
+	}
+
+	if !o.ApplyRules && !o.GuardEvictions {
+		return fmt.Errorf("--rules=false: requires --guard-evictions")
+	}
+	if o.GuardDeadline < time.Minute || o.GuardDeadline > time.Hour {
+		return fmt.Errorf("--guard-deadline: %v: must be 1m to 1h", o.GuardDeadline)
 	}
 
 	if n := o.Rules.NotReadySeconds; n != nil && *n < 0 {

@@ -26,6 +26,8 @@ import (
 type Leaving struct {
 	// Nodes are treated as cordoned by the plan, even before they are.
 	Nodes []string
+	// Only, if set, selects the pods to leave, on any node, instead of all pods of Nodes.
+	Only map[types.UID]bool
 	disruption.DrainRules
 	// Delete deletes pods instead of evicting them, which bypasses disruption budgets.
 	Delete bool
@@ -126,7 +128,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	w := openWorld(cordonNodes(state, leaving.Nodes), &Policy{}, options)
 	plan, list, daemonSet := &Draining{}, []*pod(nil), daemonSetsOf(w.World)
 	for _, object := range w.pods {
-		if !slices.Contains(leaving.Nodes, object.Spec.NodeName) || leaving.Returned[object.UID] {
+		if !leaving.selects(object) {
 			continue
 		}
 		ruling := leaving.Judge(object, w.now, daemonSet)
@@ -185,6 +187,14 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		plan.postponeStranded()
 	}
 	return plan
+}
+
+// selects reports whether the drain concerns a pod.
+func (leaving *Leaving) selects(object *v1.Pod) bool {
+	if leaving.Only != nil {
+		return leaving.Only[object.UID] && object.Spec.NodeName != ""
+	}
+	return slices.Contains(leaving.Nodes, object.Spec.NodeName) && !leaving.Returned[object.UID]
 }
 
 // postponeStranded keeps pods in place if their successors find no node. Rolls plan these pods

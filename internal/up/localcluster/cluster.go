@@ -12,8 +12,11 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requestcontroller"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
@@ -32,6 +35,8 @@ type Cluster struct {
 	Config       string // scheduler configuration file; may be empty
 	Gates        map[string]bool
 	Version      string // Kubernetes version
+	// GuardEvictions holds evictions until a replacement is ready.
+	GuardEvictions bool
 	// Default toleration seconds set by admission.
 	NotReadySeconds, UnreachableSeconds int64
 
@@ -51,6 +56,12 @@ func (c *Cluster) listParts() []supervisor.Part {
 			supervisor.Part{Name: "scheduler", Argv: c.schedulerArgv},
 			supervisor.Part{Name: "controller", Argv: c.newPart("controller", append([]string{"--leader-elect=false",
 				"--health-bind-address", "127.0.0.1:0"}, c.controllerFlags()...)...)})
+	}
+
+	if c.GuardEvictions {
+		parts = append(parts, supervisor.Part{Name: "webhook", Argv: c.newPart("webhook", "--guard-evictions", "--rules=false",
+			"--namespace", metav1.NamespaceSystem, "--bind-address", "127.0.0.1:0", "--advertise-host", "127.0.0.1",
+			"--health-bind-address", "127.0.0.1:0", "--shutdown-delay", "0s")})
 	}
 
 	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.newPart("nodes", "--count", strconv.Itoa(c.Nodes),
@@ -104,6 +115,9 @@ func (c *Cluster) controlplaneArgv() []string {
 	argv := []string{c.Controlplane, "--data-dir", filepath.Dir(c.kubeconfig), "--node-bootstrap"}
 	if c.Port != 0 {
 		argv = append(argv, "--port", strconv.Itoa(c.Port))
+	}
+	if c.GuardEvictions {
+		argv = append(argv, "--guard-evictions")
 	}
 	if services := serviceRange(filepath.Dir(c.kubeconfig)); services != defaultServiceRange {
 		argv = append(argv, "--service-cluster-ip-range", services)
@@ -181,10 +195,13 @@ func (c *Cluster) answersEvictionRequests() bool {
 	return on || !set && c.Gates["AllAlpha"]
 }
 
-// controllerFlags returns the flags of berth controller implied by the gates.
+// controllerFlags returns the flags of berth controller implied by the gates and flags.
 func (c *Cluster) controllerFlags() (flags []string) {
 	if c.answersEvictionRequests() {
 		flags = append(flags, "--controllers", "*,"+requestcontroller.Name)
+	}
+	if c.GuardEvictions {
+		flags = append(flags, "--controllers", "*,"+movecontroller.GuardName)
 	}
 	return flags
 }

@@ -158,6 +158,13 @@ type (
 		UID             types.UID
 		Clear, Keep     bool
 	}
+	// SetStatus sets the annotation of a pod whose eviction is held. It has no response: the
+	// annotation is observed.
+	SetStatus struct {
+		Namespace, Name string
+		UID             types.UID
+		Status          string
+	}
 	// ReleaseReservation releases the reservation of an Evict or a Scale.
 	ReleaseReservation struct{ Reservation *Flight }
 	// MoveProgress reports the progress of a move or a run.
@@ -199,6 +206,7 @@ type (
 func (Recall) action()             {}
 func (MakePlan) action()           {}
 func (Note) action()               {}
+func (SetStatus) action()          {}
 func (SetTaint) action()           {}
 func (Evict) action()              {}
 func (Scale) action()              {}

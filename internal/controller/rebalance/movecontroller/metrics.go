@@ -26,6 +26,12 @@ var (
 		Help:           "Runs that ended: done when nothing was left to move, or stopped before.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"end"})
+	guarded = metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "berth_eviction_guard_steps_total",
+		Help: "Steps of replacements for held evictions: Raised (one more replica), Arrived (the replacement has a node), Awaited, " +
+			"Replaced (the pod left), Restored (given up).",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"step"})
 	stays = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Name:           "berth_rebalance_stays",
 		Help:           "Pods that should move and could not, as of the last plan, by reason.",
@@ -36,7 +42,7 @@ var (
 // Metrics returns the package's metrics, for the registry of the process that runs it. They are
 // global, so a process must not have more than one Mover.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{evictions, moves, runs, stays}
+	return []metrics.Registerable{evictions, moves, runs, stays, guarded}
 }
 
 // countMove counts evictions, and moves by result. It ignores results that only report progress.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/kube/outcome"
@@ -94,6 +95,10 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answerOf(a.Ticket, r.scaleWorkload(ctx, a))
 	case execute.Mark:
 		return answerOf(a.Ticket, r.markPod(ctx, a))
+	case execute.SetStatus:
+		if err := r.setStatus(ctx, a); err != nil && !apierrors.IsNotFound(err) {
+			klog.FromContext(ctx).Info("Status of a held eviction not written, will try again", "pod", klog.KRef(a.Namespace, a.Name), "err", err)
+		}
 	case execute.ReleaseReservation:
 		r.releaseReservation(context.WithoutCancel(ctx), a.Reservation.Reservation()) // even if the drain is over
 	case execute.Withdraw:
@@ -309,6 +314,18 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	})
 }
 
+// setStatus writes the status of a held eviction, unless another pod has the name by now.
+func (r *requests) setStatus(ctx context.Context, a execute.SetStatus) error {
+	metadata := outcome.Preconditions(a.UID, "")
+	metadata["annotations"] = map[string]string{evictionguard.StatusAnnotation: a.Status}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	_, err = r.client.CoreV1().Pods(a.Namespace).Patch(ctx, a.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
 // evictPod evicts a pod, or requests its eviction. An EvictionRequest has no grace period, and
 // respects budgets.
 //
@@ -320,7 +337,7 @@ func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
 		}
 	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID)), GracePeriodSeconds: a.Grace}
-	return Evict(ctx, r.client, a.Namespace, a.Name, &options, a.Delete)
+	return Evict(ctx, r.client, a.Namespace, a.Name, &options, a.Delete, a.Direct)
 }
 
 // withdraw withdraws requests. Any remaining ones are withdrawn by the next run, or deleted with
@@ -338,15 +355,18 @@ func (r *requests) withdraw(ctx context.Context, pods map[types.UID]bool) {
 
 // Evict evicts a pod, or deletes it, bypassing disruption budgets. It returns a temporary refusal
 // immediately: client-go would repeat the request for minutes, honoring each pause requested by the
-// API server.
-func Evict(ctx context.Context, client kubernetes.Interface, namespace, name string, options *metav1.DeleteOptions, past bool) error {
+// API server. replaced states that a replacement is ready, so that the eviction guard does not hold
+// the eviction.
+func Evict(ctx context.Context, client kubernetes.Interface, namespace, name string, options *metav1.DeleteOptions, past, replaced bool) error {
 	pods := client.CoreV1().RESTClient()
 	if past {
 		return pods.Delete().Namespace(namespace).Resource("pods").Name(name).MaxRetries(0).Body(options).Do(ctx).Error()
 	}
-	return pods.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").MaxRetries(0).Body(&policyv1.Eviction{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: options,
-	}).Do(ctx).Error()
+	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: options}
+	if replaced {
+		eviction.Annotations = map[string]string{evictionguard.ReplacedAnnotation: "true"}
+	}
+	return pods.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").MaxRetries(0).Body(eviction).Do(ctx).Error()
 }
 
 // identifyConflict interprets a Conflict of an eviction. If another pod has the pod's name, the pod

@@ -1,0 +1,92 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package evictionguard
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Annotations of a pod whose eviction is held, and of an eviction.
+const (
+	// RequestedAnnotation holds the time of the first refused eviction, in RFC 3339.
+	RequestedAnnotation = "berth.dev/eviction-requested"
+	// StatusAnnotation holds the controller's status: Held or Admitted, followed by a message.
+	StatusAnnotation = "berth.dev/eviction-status"
+	// ReplacedAnnotation on an Eviction states that a replacement is ready, so that the eviction is
+	// not held.
+	ReplacedAnnotation = "berth.dev/replaced"
+)
+
+// The beginnings of a status.
+const (
+	Held     = "held: "
+	Admitted = "admitted: "
+)
+
+// DefaultDeadline is shorter than the deadlines of common evictors.
+const DefaultDeadline = 10 * time.Minute
+
+const (
+	// answersWithin is the time within which the controller reports a status. Without a status, no
+	// controller is running, and evictions are admitted.
+	answersWithin = 30 * time.Second
+	// skew is the accepted difference between the clocks of two webhooks.
+	skew = time.Minute
+)
+
+// Guarded reports whether evictions of the pod are held. These are ready pods of ReplicaSets, the
+// only pods that Berth can replace before they leave.
+func Guarded(pod *v1.Pod) bool {
+	return pod.DeletionTimestamp == nil && !rules.IsTerminal(pod) && rules.ControllerKind(pod) == rules.ReplicaSet && isReady(pod)
+}
+
+func isReady(pod *v1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Requested returns the time of the pod's first refused eviction. It ignores times in the future,
+// and times so old that the evictor has given up.
+func Requested(pod *v1.Pod, now time.Time, deadline time.Duration) (at time.Time, ok bool) {
+	at, err := time.Parse(time.RFC3339, pod.Annotations[RequestedAnnotation])
+	return at, err == nil && !at.After(now.Add(skew)) && now.Sub(at) < 2*deadline
+}
+
+// Verdict is the decision about an eviction of a guarded pod.
+type Verdict struct {
+	Admit  bool
+	First  bool   // not admitted, and the request must be recorded in the pod
+	Reason string // of an admission, for metrics: controller, deadline or unanswered
+	// Message explains a refusal.
+	Message string
+}
+
+// Judge decides about an eviction of a guarded pod. first is the time at which the caller first saw
+// an eviction of this pod, which bounds the delay if another client keeps rewriting the annotation.
+func Judge(pod *v1.Pod, now, first time.Time, deadline time.Duration) Verdict {
+	at, ok := Requested(pod, now, deadline)
+	status := pod.Annotations[StatusAnnotation]
+	switch {
+	case now.Sub(first) >= deadline, ok && now.Sub(at) >= deadline:
+		return Verdict{Admit: true, Reason: "deadline"}
+	case !ok:
+		return Verdict{First: true, Message: "starting a replacement first; retry"}
+	case strings.HasPrefix(status, Admitted):
+		return Verdict{Admit: true, Reason: "controller"}
+	case status == "" && now.Sub(at) >= answersWithin:
+		return Verdict{Admit: true, Reason: "unanswered"}
+	case status == "":
+		return Verdict{Message: "starting a replacement first; retry"}
+	}
+	return Verdict{Message: strings.TrimPrefix(status, Held) + "; retry"}
+}

@@ -1,0 +1,131 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
+)
+
+// mostHeld bounds the remembered evictions. Beyond it, evictions are admitted.
+const mostHeld = 20_000
+
+// evictions holds evictions until the controller has started a replacement. Every failure admits
+// the eviction: without the guard, it would have been made.
+type evictions struct {
+	client   kubernetes.Interface
+	metrics  *instruments
+	now      func() time.Time
+	deadline time.Duration
+
+	mu    sync.Mutex
+	first map[types.UID]time.Time // first eviction of a guarded pod, as seen by this replica
+}
+
+// judgeEviction decides about the creation of an Eviction.
+func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	if request.Operation != admissionv1.Create || request.Resource.Resource != "pods" || request.SubResource != "eviction" {
+		return allowResponse(), nil
+	}
+	var eviction policyv1.Eviction
+	if err := json.Unmarshal(request.Object.Raw, &eviction); err != nil {
+		return nil, badRequest{fmt.Errorf("read eviction: %w", err)}
+	}
+	if ptr.Deref(request.DryRun, false) || eviction.DeleteOptions != nil && len(eviction.DeleteOptions.DryRun) > 0 ||
+		eviction.Annotations[evictionguard.ReplacedAnnotation] == "true" {
+		return e.admit("exempt"), nil
+	}
+	pod, err := e.client.CoreV1().Pods(request.Namespace).Get(ctx, request.Name, metav1.GetOptions{})
+	if err != nil {
+		return e.admitAfter(ctx, request, err), nil
+	}
+	if !evictionguard.Guarded(pod) {
+		return e.admit("unguarded"), nil
+	}
+	first, ok := e.firstOf(pod.UID)
+	if !ok {
+		return e.admit("bound"), nil
+	}
+	verdict := evictionguard.Judge(pod, e.now(), first, e.deadline)
+	if verdict.Admit {
+		return e.admit(verdict.Reason), nil
+	}
+	if verdict.First {
+		if err := e.recordRequest(ctx, pod); err != nil {
+			return e.admitAfter(ctx, request, err), nil
+		}
+	}
+	e.metrics.evictions.WithLabelValues("held").Inc()
+	// No delay is suggested: client-go would repeat the request within the same call, out of the
+	// evictor's control.
+	return denyResponse(apierrors.NewTooManyRequests(verdict.Message, 0).Status()), nil
+}
+
+// recordRequest records the first eviction in the pod, and removes the status of an earlier one.
+func (e *evictions) recordRequest(ctx context.Context, pod *v1.Pod) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]any{
+		evictionguard.RequestedAnnotation: e.now().UTC().Format(time.RFC3339), evictionguard.StatusAnnotation: nil,
+	}}})
+	if err != nil {
+		return err
+	}
+	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// firstOf returns the time of the pod's first eviction, and records it; ok is false if there are
+// too many evictions to remember. Evictions older than twice the deadline are forgotten.
+func (e *evictions) firstOf(uid types.UID) (first time.Time, ok bool) {
+	now := e.now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if first, ok = e.first[uid]; ok && now.Sub(first) < 2*e.deadline {
+		return first, true
+	}
+	if len(e.first) >= mostHeld {
+		for other, at := range e.first {
+			if now.Sub(at) >= 2*e.deadline {
+				delete(e.first, other)
+			}
+		}
+		if len(e.first) >= mostHeld {
+			return now, false
+		}
+	}
+	e.first[uid] = now
+	return now, true
+}
+
+// admit lets an eviction pass.
+func (e *evictions) admit(reason string) *admissionv1.AdmissionResponse {
+	e.metrics.evictions.WithLabelValues(reason).Inc()
+	return allowResponse()
+}
+
+// admitAfter lets an eviction pass because the pod cannot be read or written. The API server
+// reports a missing pod itself.
+func (e *evictions) admitAfter(ctx context.Context, request *admissionv1.AdmissionRequest, err error) *admissionv1.AdmissionResponse {
+	if apierrors.IsNotFound(err) {
+		return e.admit("unguarded")
+	}
+	if unanswered.Due() {
+		klog.FromContext(ctx).Error(err, "Eviction not guarded", "pod", klog.KRef(request.Namespace, request.Name))
+	}
+	return e.admit("failed")
+}

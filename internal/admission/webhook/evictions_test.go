@@ -1,0 +1,127 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
+)
+
+// guardedPod is a ready pod of a ReplicaSet.
+func guardedPod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: new(true)}}},
+		Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
+	}
+}
+
+func evictionOf(name, object string) *admissionv1.AdmissionRequest {
+	return &admissionv1.AdmissionRequest{UID: "u", Operation: admissionv1.Create, Namespace: "shop", Name: name, SubResource: "eviction",
+		Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}, Object: runtime.RawExtension{Raw: []byte(object)}}
+}
+
+func testEvictions(client *fake.Clientset, now *time.Time) *evictions {
+	return &evictions{client: client, metrics: newInstruments(), now: func() time.Time { return *now },
+		deadline: evictionguard.DefaultDeadline, first: map[types.UID]time.Time{}}
+}
+
+func TestAnEvictionIsRecordedInThePodAndHeld(t *testing.T) {
+	client, now := fake.NewClientset(guardedPod("web-1")), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	guard := testEvictions(client, &now)
+	judge := func() *admissionv1.AdmissionResponse {
+		t.Helper()
+		response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{"metadata": {"name": "web-1"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	if got := judge(); got.Allowed || got.Result.Code != http.StatusTooManyRequests {
+		t.Fatalf("first eviction: %+v", got)
+	}
+	pod, _ := client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
+	if at, ok := evictionguard.Requested(pod, now, evictionguard.DefaultDeadline); !ok || !at.Equal(now) {
+		t.Fatalf("the request is not recorded: %v", pod.Annotations)
+	}
+	pod.Annotations[evictionguard.StatusAnnotation] = evictionguard.Held + "starting a replacement on b"
+	client.CoreV1().Pods("shop").Update(t.Context(), pod, metav1.UpdateOptions{})
+	now = now.Add(5 * time.Second)
+	if got := judge(); got.Allowed || got.Result.Message != "starting a replacement on b; retry" {
+		t.Errorf("second eviction: %+v", got)
+	}
+	pod.Annotations[evictionguard.StatusAnnotation] = evictionguard.Admitted + "cannot surge"
+	client.CoreV1().Pods("shop").Update(t.Context(), pod, metav1.UpdateOptions{})
+	if got := judge(); !got.Allowed {
+		t.Errorf("after the controller has admitted it: %+v", got)
+	}
+
+	// Another client rewrites the annotations forever.
+	for range 12 {
+		now = now.Add(time.Minute)
+		pod.Annotations[evictionguard.RequestedAnnotation] = now.Format(time.RFC3339)
+		pod.Annotations[evictionguard.StatusAnnotation] = evictionguard.Held + "mine"
+		client.CoreV1().Pods("shop").Update(t.Context(), pod, metav1.UpdateOptions{})
+	}
+	if got := judge(); !got.Allowed {
+		t.Errorf("twelve minutes after the first eviction: %+v", got)
+	}
+}
+
+func TestOtherEvictionsPassWithoutAWrite(t *testing.T) {
+	stateful := guardedPod("db-0")
+	stateful.OwnerReferences[0].Kind = "StatefulSet"
+	dry := evictionOf("web-1", `{}`)
+	dry.DryRun = new(true)
+	for name, request := range map[string]*admissionv1.AdmissionRequest{
+		"a dry run":                          dry,
+		"a dry run in the options":           evictionOf("web-1", `{"deleteOptions": {"dryRun": ["All"]}}`),
+		"with a replacement":                 evictionOf("web-1", `{"metadata": {"annotations": {"berth.dev/replaced": "true"}}}`),
+		"of a pod that cannot be replaced":   evictionOf("db-0", `{}`),
+		"of a pod that does not exist":       evictionOf("none", `{}`),
+		"of a pod that cannot be written":    evictionOf("forbidden", `{}`),
+		"not an eviction, but a misdelivery": {Operation: admissionv1.Delete},
+	} {
+		client, now := fake.NewClientset(guardedPod("web-1"), guardedPod("forbidden"), stateful), time.Unix(0, 0)
+		client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			return action.(clienttesting.PatchAction).GetName() == "forbidden", nil, errors.New("no permission")
+		})
+		response, err := testEvictions(client, &now).judgeEviction(t.Context(), request)
+		if err != nil || !response.Allowed {
+			t.Errorf("%s: %+v, %v", name, response, err)
+		}
+		pod, _ := client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
+		if len(pod.Annotations) > 0 {
+			t.Errorf("%s: wrote %v", name, pod.Annotations)
+		}
+	}
+}
+
+func TestRememberedEvictionsAreBounded(t *testing.T) {
+	now := time.Unix(0, 0)
+	guard := testEvictions(fake.NewClientset(), &now)
+	for i := range mostHeld {
+		guard.firstOf(types.UID(fmt.Sprint(i)))
+	}
+	if _, ok := guard.firstOf("one more"); ok || len(guard.first) > mostHeld {
+		t.Errorf("%d evictions are remembered", len(guard.first))
+	}
+	now = now.Add(2 * guard.deadline)
+	if _, ok := guard.firstOf("later"); !ok || len(guard.first) != 1 {
+		t.Errorf("%d evictions are remembered after their deadlines", len(guard.first))
+	}
+}

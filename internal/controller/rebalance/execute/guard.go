@@ -1,0 +1,291 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package execute
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+)
+
+// GuardOptions configure a Guard.
+type GuardOptions struct {
+	// Deadline is the webhook's: older requests are ignored.
+	Deadline time.Duration
+	// Share bounds the concurrent surges, as a share of the cluster's pods.
+	Share float64
+	// Wall has the same meaning as in Options.
+	Wall func(now time.Time) time.Time
+}
+
+// Bounds of a Guard.
+const (
+	fewestSurges = 10              // concurrent surges of a small cluster
+	plansAgain   = 5 * time.Second // between plans without a new request
+	plansSoon    = time.Second     // between plans with a new request
+)
+
+// Guard replaces pods whose evictions the webhook holds. Like a Drainer it surges pods by a plan,
+// but it neither cordons nor evicts: the controller of the workload removes the pod once its
+// replacement is ready. Pods that cannot surge are admitted, so that their evictors evict them.
+//
+// Guard runs until its process ends, and keeps no state of its own: the requests are annotations of
+// pods, and surges are labels of workloads.
+type Guard struct {
+	mover
+	options GuardOptions
+	listed  bool
+
+	held     map[types.UID]*heldPod
+	planning bool      // a plan has been requested
+	planned  time.Time // time of the last plan
+	fresh    bool      // a request has arrived since the last plan
+}
+
+// heldPod is a pod whose eviction is held.
+type heldPod struct {
+	namespace, name string
+	uid             types.UID
+	requested       time.Time
+	status          string // as observed
+	wanted          string // as decided; "" before the first plan
+	failed          int    // surges given up
+	next            time.Time
+	final           bool // no further surge would help
+}
+
+// NewGuard returns a Guard without any cluster state.
+func NewGuard(options GuardOptions) *Guard {
+	g := &Guard{options: options, held: map[types.UID]*heldPod{}}
+	g.init(g, newCluster(), options.Wall)
+	return g
+}
+
+// Step applies an event and returns the actions caused by the event and by the passing of time.
+func (g *Guard) Step(now time.Time, event Event) []Action {
+	g.beginStep(now)
+	switch e := event.(type) {
+	case Seen:
+		if pod, ok := e.Object.(*v1.Pod); ok {
+			g.seePod(pod)
+		}
+	case Gone:
+		delete(g.held, e.Object.GetUID())
+	case Listed:
+		g.listed = true
+		g.recover()
+	}
+	g.take(event)
+	if e, ok := event.(DrainPlanned); ok {
+		g.carryOut(e.Plan)
+	}
+	g.advance()
+	return g.actions
+}
+
+// Wake returns the time of the next Tick, unless an event arrives first.
+func (g *Guard) Wake() (at time.Time, ok bool) { return g.at, !g.at.IsZero() }
+
+// seePod updates the request in a pod. A second request for the same pod counts as a new one.
+func (g *Guard) seePod(pod *v1.Pod) {
+	at, ok := evictionguard.Requested(pod, g.wall(), g.options.Deadline)
+	h := g.held[pod.UID]
+	switch {
+	case !ok || pod.DeletionTimestamp != nil:
+		delete(g.held, pod.UID)
+		return
+	case h == nil || !h.requested.Equal(at):
+		h = &heldPod{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, requested: at}
+		g.held[pod.UID], g.fresh = h, true
+	}
+	h.status = pod.Annotations[evictionguard.StatusAnnotation]
+}
+
+// recover gives up the surges that an earlier process has left behind for held pods.
+func (g *Guard) recover() { g.surges.recover(func(p *v1.Pod) bool { return g.held[p.UID] != nil }) }
+
+// advance follows the surges, and requests a plan if a held pod waits for one.
+func (g *Guard) advance() {
+	g.at = time.Time{}
+	if !g.listed {
+		return
+	}
+	if at := g.surges.expires; !at.IsZero() && !g.now.Before(at) {
+		g.recover()
+	} else if !at.IsZero() {
+		g.wake(at)
+	}
+	why := ""
+	if g.stopping {
+		why = interrupted
+	}
+	g.surges.follow(why)
+	waiting := map[types.UID]bool{}
+	for uid, h := range g.held {
+		if g.wall().Sub(h.requested) >= g.options.Deadline {
+			delete(g.held, uid) // the webhook admits it
+			continue
+		}
+		g.writeStatus(h)
+	}
+	if g.planning || g.stopping {
+		return
+	}
+	again := plansAgain
+	if g.fresh {
+		again = plansSoon
+	}
+	for uid, h := range g.held {
+		if h.final || strings.HasPrefix(h.wanted, evictionguard.Admitted) || g.surging(uid) {
+			continue
+		}
+		if g.now.Before(h.next) {
+			g.wake(h.next)
+			continue
+		}
+		waiting[uid] = true
+	}
+	switch due := g.planned.Add(again); {
+	case len(waiting) == 0:
+	case g.now.Before(due):
+		g.wake(due)
+	default:
+		g.plan(waiting)
+	}
+}
+
+// plan requests a plan for the waiting pods.
+func (g *Guard) plan(waiting map[types.UID]bool) {
+	g.planning, g.fresh = true, false
+	leaving := rebalance.Leaving{
+		Only: waiting, Surge: true, Fitting: true, Begun: true, Surging: map[types.UID]bool{},
+		DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true},
+	}
+	for _, s := range g.surges.list {
+		leaving.Surging[s.UID] = true
+	}
+	g.addAction(PlanDrain{State: &rebalance.State{AsOf: g.wall(), World: g.cluster.Fork()}, Leaving: &leaving})
+}
+
+// surging reports whether the pod has a surge.
+func (g *Guard) surging(uid types.UID) bool {
+	return slices.ContainsFunc(g.surges.list, func(s *surge) bool { return s.UID == uid })
+}
+
+// carryOut begins the surges of a plan, admits the pods that cannot surge, and reports why the
+// others wait. Namespaces take turns, so that one of them cannot use up all surges.
+func (g *Guard) carryOut(plan *rebalance.Draining) {
+	g.planning, g.planned = false, g.now
+	if g.stopping {
+		return
+	}
+	most, used := g.mostSurges(), map[string]int{}
+	for _, s := range g.surges.list {
+		used[s.Namespace]++
+	}
+	for _, k := range slices.Concat(plan.Refused, plan.Ignored) {
+		g.setStatus(k.UID, evictionguard.Admitted+k.Why)
+	}
+	for _, k := range plan.Later {
+		g.setStatus(k.UID, evictionguard.Held+"no surge yet: "+k.Why)
+	}
+	slices.SortStableFunc(plan.Pods, func(a, b rebalance.Departure) int {
+		return cmp.Compare(used[a.Namespace], used[b.Namespace])
+	})
+	for i := range plan.Pods {
+		p := &plan.Pods[i]
+		victim := g.cluster.pod(p.Namespace, p.Name, p.UID)
+		switch h := g.held[p.UID]; {
+		case h == nil || victim == nil || victim.DeletionTimestamp != nil:
+		case p.Surge == nil && p.Waits == "":
+			g.setStatus(p.UID, evictionguard.Admitted+p.NoSurge)
+		case p.Surge == nil:
+			g.setStatus(p.UID, evictionguard.Held+p.Waits)
+		case g.surges.surgeOf(victim) != nil:
+			g.setStatus(p.UID, evictionguard.Held+"another pod of "+p.Owner+" is being replaced")
+		case len(g.surges.list) >= most || used[p.Namespace] >= max(1, most/2):
+			g.setStatus(p.UID, evictionguard.Held+"too many pods are being replaced")
+		default:
+			used[p.Namespace]++
+			g.surges.begin(&departure{Departure: *p, owner: rules.OwnerOf(victim), known: g.cluster.podsOf(rules.OwnerOf(victim))})
+			g.setStatus(p.UID, evictionguard.Held+"starting a replacement on "+p.To)
+		}
+	}
+}
+
+// mostSurges returns the limit of concurrent surges.
+func (g *Guard) mostSurges() int {
+	placed := 0
+	for p := range world.All[*v1.Pod](g.cluster.World) {
+		if p.Spec.NodeName != "" {
+			placed++
+		}
+	}
+	return max(fewestSurges, int(g.options.Share*float64(placed)))
+}
+
+// setStatus decides the status of a held pod. It is written by advance.
+func (g *Guard) setStatus(uid types.UID, status string) {
+	if h := g.held[uid]; h != nil {
+		h.wanted = status
+	}
+}
+
+// writeStatus writes the status of a pod if it differs from the observed one. A status that is not
+// stored is written again at increasing intervals.
+func (g *Guard) writeStatus(h *heldPod) {
+	switch next := g.nextFor(h.uid); {
+	case h.wanted == "" || h.wanted == h.status:
+	case g.now.Before(next):
+		g.wake(next)
+	default:
+		g.wake(g.paced(h.uid))
+		g.addAction(SetStatus{Namespace: h.namespace, Name: h.name, UID: h.uid, Status: h.wanted})
+	}
+}
+
+// report reports the progress of a departure, also in the status of its pod.
+func (g *Guard) report(p *departure, result Result, node, message string) {
+	a := DrainProgress{Result: result, Node: node, Message: message}
+	if p != nil {
+		a.Pod = &p.Departure
+		switch result {
+		case Arrived:
+			g.setStatus(p.UID, evictionguard.Held+"waiting until the replacement "+message+" on "+node+" is ready")
+		case Awaited:
+			g.setStatus(p.UID, evictionguard.Held+message)
+		}
+	}
+	g.addAction(a)
+}
+
+// surgeEnded plans again for a pod that stays, unless that would not help. Such a pod is held until
+// the deadline, and then evicted without a replacement.
+func (g *Guard) surgeEnded(s *surge) {
+	h := g.held[s.UID]
+	if h == nil || s.why == "" {
+		return
+	}
+	if !s.outdated {
+		h.failed++
+	}
+	h.final, h.next = s.final || h.failed >= mostSurges, g.now.Add(lastPause)
+	h.wanted = evictionguard.Held + "no replacement: " + s.why
+}
+
+// leaving, vanished, putOff and refused need no action: the workload's controller removes the pods.
+func (g *Guard) leaving(*departure)           {}
+func (g *Guard) vanished(*departure)          {}
+func (g *Guard) putOff(*departure, Answered)  {}
+func (g *Guard) refused(*departure, Answered) {}

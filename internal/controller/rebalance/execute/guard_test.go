@@ -1,0 +1,214 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package execute
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/response"
+)
+
+// guardStage drives a Guard, and stores what it writes.
+type guardStage struct {
+	*testing.T
+	guard   *Guard
+	now     time.Time
+	actions []Action
+}
+
+func newGuardStage(t *testing.T) *guardStage {
+	return &guardStage{T: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		guard: NewGuard(GuardOptions{Deadline: evictionguard.DefaultDeadline, Share: 0.02})}
+}
+
+func (s *guardStage) step(event Event) { s.actions = append(s.actions, s.guard.Step(s.now, event)...) }
+
+// heldPod returns a ready pod of the ReplicaSet "web" in the namespace whose eviction is held.
+func (s *guardStage) heldPod(namespace, name string) *v1.Pod {
+	p := podOf(namespace, name, types.UID(namespace+"/web"))
+	p.Spec.NodeName = "a"
+	p.Annotations = map[string]string{evictionguard.RequestedAnnotation: s.now.Format(time.RFC3339)}
+	p.Status = v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}}
+	return p
+}
+
+// workload returns a ReplicaSet without a Deployment.
+func workloadOf(namespace string, replicas int32, note string) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", UID: types.UID(namespace + "/web")},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+	if note != "" {
+		rs.Labels = map[string]string{rebalance.SurgeLabel: note}
+	}
+	return rs
+}
+
+// departureFor returns the pod's entry in a plan that surges it.
+func departureFor(p *v1.Pod) rebalance.Departure {
+	return rebalance.Departure{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: "ReplicaSet/web", From: "a", To: "b",
+		Surge: &rebalance.Surge{Scaled: rebalance.Scaled{Kind: "ReplicaSet", Namespace: p.Namespace, Name: "web",
+			UID: types.UID(p.Namespace + "/web")}, Replicas: 1}}
+}
+
+// last returns the last action of a type, or fails.
+func last[A Action](s *guardStage) (a A) {
+	s.Helper()
+	for i := len(s.actions) - 1; i >= 0; i-- {
+		if found, ok := s.actions[i].(A); ok {
+			return found
+		}
+	}
+	s.Fatalf("no %T in %d actions", a, len(s.actions))
+	return a
+}
+
+func TestAHeldPodLeavesOnceItsReplacementIsReady(t *testing.T) {
+	s := newGuardStage(t)
+	victim := s.heldPod("shop", "web-1")
+	s.step(Seen{Object: workloadOf("shop", 1, "")})
+	s.step(Seen{Object: victim})
+	s.step(Listed{})
+	if plan := last[PlanDrain](s); !plan.Leaving.Only[victim.UID] || !plan.Leaving.Surge {
+		t.Fatalf("plan of %+v", plan.Leaving)
+	}
+	s.step(DrainPlanned{Plan: &rebalance.Draining{Pods: []rebalance.Departure{departureFor(victim)}}})
+	raise := last[Scale](s)
+	if raise.From != 1 || raise.To != 2 || raise.After == "" {
+		t.Fatalf("the scale: %+v", raise)
+	}
+	if status := last[SetStatus](s); status.UID != victim.UID || status.Status != "held: starting a replacement on b" {
+		t.Errorf("the status: %+v", status)
+	}
+	s.step(Answered{Ticket: raise.Ticket, Outcome: response.OK})
+	s.step(Seen{Object: workloadOf("shop", 2, raise.After)})
+
+	next := s.heldPod("shop", "web-2")
+	next.Annotations, next.Spec.NodeName, next.Status.Conditions[0].Status = nil, "b", v1.ConditionFalse
+	s.now = s.now.Add(2 * time.Second)
+	s.step(Seen{Object: next})
+	if status := last[SetStatus](s); !strings.Contains(status.Status, "web-2 on b is ready") {
+		t.Errorf("the status: %+v", status)
+	}
+	for _, a := range s.actions {
+		if _, marks := a.(Mark); marks {
+			t.Error("the pod is to be removed before its replacement is ready")
+		}
+	}
+	next = next.DeepCopy()
+	next.Status.Conditions[0].Status = v1.ConditionTrue
+	s.step(Seen{Object: next})
+	s.step(Answered{Ticket: last[Mark](s).Ticket, Outcome: response.OK})
+	if lower := last[Scale](s); lower.From != 2 || lower.To != 1 || lower.Before != raise.After {
+		t.Fatalf("the scale: %+v", lower)
+	}
+	s.step(Answered{Ticket: last[Scale](s).Ticket, Outcome: response.OK})
+	s.step(Seen{Object: workloadOf("shop", 1, "")})
+	s.step(Gone{Object: victim})
+	if done := last[DrainProgress](s); done.Result != Replaced || len(s.guard.held)+len(s.guard.surges.list) > 0 {
+		t.Errorf("%+v; %d pods are held, with %d surges", done, len(s.guard.held), len(s.guard.surges.list))
+	}
+}
+
+func TestPodsThatCannotSurgeAreAdmitted(t *testing.T) {
+	s := newGuardStage(t)
+	victim := s.heldPod("shop", "web-1")
+	s.step(Seen{Object: victim})
+	s.step(Listed{})
+	d := departureFor(victim)
+	d.Surge, d.NoSurge = nil, "its Deployment recreates its pods"
+	s.step(DrainPlanned{Plan: &rebalance.Draining{Pods: []rebalance.Departure{d}}})
+	if status := last[SetStatus](s).Status; status != "admitted: its Deployment recreates its pods" {
+		t.Errorf("the status: %q", status)
+	}
+}
+
+func TestAGuardIsSpreadOverNamespaces(t *testing.T) {
+	s := newGuardStage(t)
+	plan := &rebalance.Draining{}
+	for i := range 40 {
+		p := s.heldPod(fmt.Sprintf("hostile-%d", i), "web-1")
+		p.Namespace = "hostile" // many workloads of one namespace
+		p.OwnerReferences[0].UID = types.UID(fmt.Sprint("hostile/web-", i))
+		p.UID = types.UID(fmt.Sprint("hostile-", i))
+		p.Name = fmt.Sprint("web-", i)
+		s.step(Seen{Object: p})
+		plan.Pods = append(plan.Pods, departureFor(p))
+	}
+	other := s.heldPod("shop", "web-1")
+	s.step(Seen{Object: other})
+	plan.Pods = append(plan.Pods, departureFor(other))
+	s.step(Listed{})
+	s.step(DrainPlanned{Plan: plan})
+	raised := map[string]int{}
+	for _, a := range s.actions {
+		if scale, ok := a.(Scale); ok {
+			raised[scale.Target.Namespace]++
+		}
+	}
+	if raised["shop"] != 1 || raised["hostile"] != fewestSurges/2 {
+		t.Errorf("surges by namespace: %v", raised)
+	}
+}
+
+// TestAStatusThatIsNotStoredIsWrittenRarely covers a policy that strips the annotation.
+func TestAStatusThatIsNotStoredIsWrittenRarely(t *testing.T) {
+	s := newGuardStage(t)
+	victim := s.heldPod("shop", "web-1")
+	s.step(Seen{Object: victim})
+	s.step(Listed{})
+	d := departureFor(victim)
+	d.Surge, d.Waits = nil, "its Deployment is being rolled out"
+	plan := &rebalance.Draining{Pods: []rebalance.Departure{d}}
+	answered := 0
+	for range 300 { // five minutes
+		s.now = s.now.Add(time.Second)
+		s.step(Tick{})
+		for ; answered < len(s.actions); answered++ {
+			if _, ok := s.actions[answered].(PlanDrain); ok {
+				s.step(DrainPlanned{Plan: plan})
+			}
+		}
+		s.step(Seen{Object: victim})
+	}
+	writes, plans := 0, 0
+	for _, a := range s.actions {
+		switch a.(type) {
+		case SetStatus:
+			writes++
+		case PlanDrain:
+			plans++
+		}
+	}
+	if writes < 2 || writes > 40 || plans > 70 {
+		t.Errorf("%d writes and %d plans in five minutes", writes, plans)
+	}
+}
+
+// TestAGuardUndoesTheSurgeOfAnEarlierProcess covers a process killed after the scale was raised.
+func TestAGuardUndoesTheSurgeOfAnEarlierProcess(t *testing.T) {
+	s := newGuardStage(t)
+	victim := s.heldPod("shop", "web-1")
+	note := surgeNote{1, victim.UID, s.now.Unix()}.String()
+	s.step(Seen{Object: workloadOf("shop", 2, note)})
+	s.step(Seen{Object: victim})
+	s.step(Listed{})
+	s.step(Tick{})
+	keep := last[Mark](s)
+	if !keep.Keep {
+		t.Fatalf("%+v", keep)
+	}
+	s.step(Answered{Ticket: keep.Ticket, Outcome: response.OK})
+	if lower := last[Scale](s); lower.To != 1 || lower.Before != note {
+		t.Errorf("the scale: %+v", lower)
+	}
+}

@@ -1,0 +1,63 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package movecontroller
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+)
+
+// GuardName is the component's name in --controllers.
+const GuardName = "eviction-guard"
+
+// guardShare bounds the pods that a guard adds, as a share of the cluster's pods.
+const guardShare = 0.02
+
+// NewGuard returns a Mover that replaces pods whose evictions the webhook holds.
+func NewGuard(client kubernetes.Interface, events *eventlog.Log, profiles []*plugins.Profile) *Mover {
+	core := execute.NewGuard(execute.GuardOptions{Deadline: evictionguard.DefaultDeadline, Share: guardShare, Wall: wallTime})
+	m := newMover(client, GuardName, core, rebalance.Options{Profiles: profiles}, true)
+	m.kinds = append(m.kinds, kind{client.AppsV1().RESTClient(), "daemonsets",
+		func() runtime.Object { return &appsv1.DaemonSetList{} }, false})
+	m.report = func(ctx context.Context, action execute.Action) bool {
+		a, ok := action.(execute.DrainProgress)
+		if ok {
+			reportGuard(ctx, events, a)
+		}
+		return ok
+	}
+	return m
+}
+
+// reportGuard counts and logs progress, and writes events about the pods.
+func reportGuard(ctx context.Context, events *eventlog.Log, a execute.DrainProgress) {
+	if a.Pod == nil || a.Pod.Name == "" {
+		return
+	}
+	klog.FromContext(ctx).V(2).Info("Held eviction", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "result", a.Result, "message", a.Message)
+	guarded.WithLabelValues(string(a.Result)).Inc()
+	reason, message, kind := "", "", v1.EventTypeNormal
+	switch a.Result {
+	case execute.Raised:
+		reason, message = "EvictionHeld", "Starts a replacement before the eviction: "+a.Message
+	case execute.Replaced:
+		reason, message = "Replaced", "Leaves "+a.Pod.From+"; its replacement is ready"
+	case execute.Restored:
+		reason, message, kind = "ReplacementFailed", a.Message, v1.EventTypeWarning
+	default:
+		return
+	}
+	events.Add(v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID}, kind, reason, message)
+}
