@@ -61,7 +61,7 @@ func TestSimulatedMovesAreTheStages(t *testing.T) {
 		}
 
 		s.start()
-		s.run(40 * time.Minute)
+		s.Run(40 * time.Minute)
 		var staged []string
 		for line := range strings.Lines(s.lines.String()) {
 			if _, name, ok := strings.Cut(strings.TrimSpace(line), "s "); ok {
