@@ -22,6 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // draining parses the arguments of the command drain of TestExecution.
@@ -160,6 +161,9 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 		}}
 		options.Surge = seed%4 < 2
 		pending, scales := s.homeless(), maps.Clone(s.replicas)
+		if seed%3 == 1 {
+			s.injectPassing()
+		}
 		if seed%3 == 0 {
 			kills := 0
 			s.faults.request = func() bool {
@@ -207,6 +211,23 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 	if evicted < runs/4 || stranded < runs/10 || replaced < runs/50 {
 		t.Errorf("%d pods evicted, %d replaced and %d drains stopped in %d worlds: they are too quiet to show anything", evicted, replaced, stranded, runs)
 	}
+}
+
+// injectPassing injects faults of requests that are repeated, cuts of watches, and a freeze.
+func (s *stage) injectPassing() {
+	for _, kind := range []string{"Evict", "Scale", "Mark"} {
+		for _, r := range virtual.Every(0.03) {
+			if r.Kind = kind; r.Fault != virtual.Forbidden {
+				s.line.Rules = append(s.line.Rules, r)
+			}
+		}
+	}
+	for range 10 {
+		s.After(s.Between(0, 20*time.Minute), func() { s.watch.Cut(s.Between(0, time.Minute), s.Rand.IntN(2) == 0) })
+	}
+	s.After(s.Between(0, 10*time.Minute), func() {
+		s.process.Freeze(s.Between(0, time.Minute), func() []execute.Event { return nil })
+	})
 }
 
 // judgeScales verifies that surges have left nothing behind.

@@ -514,7 +514,7 @@ func (s *stage) disturb() {
 		}
 	}
 	if often(2) {
-		s.line.Rules = virtual.Every(0.02)
+		s.line.Rules = virtual.Every(0.1)
 	}
 	thieves := 0
 	s.faults.after = func(p *v1.Pod) {

@@ -33,6 +33,9 @@ func TestRollsOfRandomWorlds(t *testing.T) {
 		s.Run(10 * time.Second)
 		options, nodes := s.drawRoll(seed)
 		pending, scales := s.homeless(), maps.Clone(s.replicas)
+		if seed%3 == 1 {
+			s.injectPassing()
+		}
 		if seed%3 == 0 {
 			kills := 0
 			s.faults.request = func() bool {

@@ -60,6 +60,15 @@ func (d *Drainer) follow() {
 	var still []*departure
 	for _, p := range d.inProgress {
 		victim := d.victim(p)
+		if victim != nil && victim.DeletionTimestamp == nil {
+			if until := p.at.Add(confirmsFor); d.now.Before(until) {
+				d.wake(until)
+			} else { // a webhook may accept evictions without effect
+				d.count--
+				d.stale = true
+				continue
+			}
+		}
 		// With --skip-wait-for-delete-timeout, a pod that takes too long to terminate counts as
 		// deleted.
 		overdue := victim != nil && victim.DeletionTimestamp != nil && d.options.Overdue > 0

@@ -18,11 +18,12 @@ import (
 // block on one pod: controllers create pods and schedulers place them within seconds, but large
 // images take minutes to pull, and a kubelet may report termination late.
 const (
-	pendingFor = time.Minute      // limit for a successor to be created and scheduled
-	unreadyFor = 10 * time.Minute // limit for a scheduled successor to become ready
-	leavingFor = 2 * time.Minute  // limit for a pod to terminate, after its grace period
-	refusedFor = 2 * time.Minute  // limit for attempts of the same eviction
-	retryAfter = 5 * time.Second  // pause before a refused eviction is retried, as in kubectl
+	pendingFor  = time.Minute      // limit for a successor to be created and scheduled
+	unreadyFor  = 10 * time.Minute // limit for a scheduled successor to become ready
+	leavingFor  = 2 * time.Minute  // limit for a pod to terminate, after its grace period
+	refusedFor  = 2 * time.Minute  // limit for attempts of the same eviction
+	confirmsFor = 30 * time.Second // limit for the watch to show that an accepted eviction has taken effect
+	retryAfter  = 5 * time.Second  // pause before a refused eviction is retried, as in kubectl
 	// longestGrace caps the grace period at a year. Grace periods are int64 seconds, and a
 	// time.Duration overflows after 292 years.
 	longestGrace = 365 * 24 * time.Hour
