@@ -30,7 +30,7 @@ func (s *scheduler) carryOut(action cycle.Action) {
 		s.answerTicket(a.Ticket, cycle.Outcome{})
 		// Delete the victim after the outcome was reported: the core must receive the outcome
 		// before the victim's update.
-		s.preempt(a.Victim.UID, s.pending[a.For])
+		s.reactions.controllers.preemptPod(a.Victim.UID, s.pending[a.For])
 
 	case cycle.WriteStatus:
 		if p := s.pending[a.Pod.UID]; p != nil && a.Nominate != nil {

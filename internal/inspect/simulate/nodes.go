@@ -31,14 +31,10 @@ type nodes struct {
 	allowed   *allowed
 	scheduler *scheduler
 	pods      *pods
+	reactions *reactions
 	// named holds the existing nodes. alterNode replaces the object and never changes it in place,
 	// because the core and callers of World.Nodes hold the old one.
 	named map[string]*machine
-	// joined is called for a new node, and changed for an updated one; seen is called for both,
-	// unless node health itself made the change.
-	joined  func(m *machine)
-	changed func(m *machine, before *v1.Node)
-	seen    func(m *machine)
 }
 
 // machine is a node and its kubelet.
@@ -88,7 +84,7 @@ func (n *nodes) names() []string { return slices.Sorted(maps.Keys(n.named)) }
 func (n *nodes) changeNode(name string, alter func(node *v1.Node)) {
 	m := n.named[name]
 	n.alterNode(m, alter)
-	n.seen(m)
+	n.reactions.health.showNode(m)
 }
 
 // alterNode is changeNode on behalf of node health. Node health receives the result directly, and
@@ -104,7 +100,7 @@ func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 	if disruption.ReadinessOf(before) != v1.ConditionTrue && disruption.ReadinessOf(m.object) == v1.ConditionTrue {
 		n.pods.unmarkUnready(m.object.Name)
 	}
-	n.changed(m, before)
+	n.reactions.controllers.followNode(m, before)
 }
 
 // eachSelected calls do for each of the selected nodes, by name. An empty selection is an error. If
@@ -284,8 +280,8 @@ func (n *nodes) addLike(a *AddNodes) error {
 // announceNode presents a new node to the controllers and node health, and reports it.
 func (n *nodes) announceNode(node *v1.Node, message string) {
 	m := n.named[node.Name]
-	n.joined(m)
-	n.seen(m)
+	n.reactions.controllers.startDaemons(m)
+	n.reactions.health.showNode(m)
 	n.report.addEvent(Event{Kind: "NodeAdded", Node: node.Name, Message: message})
 }
 

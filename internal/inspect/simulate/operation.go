@@ -107,10 +107,8 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) { return w.operations.ap
 // rebalance continues for some time and puts its later steps on the agenda.
 type operations struct {
 	*controllers
-	bounds     *bounds
-	health     *health
-	kubelets   *kubelets
-	rebalances *rebalances
+	*reactions
+	bounds *bounds
 
 	// options are the world's options. gangs means that the Jobs in manifests become gangs.
 	options *Options

@@ -39,7 +39,7 @@ type pods struct {
 	budgets   *budgets
 	bounds    *bounds
 	claims    *claims
-	evictions *evictions
+	reactions *reactions
 	admission admission.Config
 	catalog   *admission.Catalog
 	// lasting is set if time may pass: all pods and their objects are kept.
@@ -54,13 +54,6 @@ type pods struct {
 	homed    int                // number of pods added with a node
 	refusals []string           // reasons pods could not be created, since the latest apply
 	denied   []*pod             // pods of controllers, refused by quotas or limit ranges
-	// ends is called at the end of the grace period of a pod that was terminating from the start,
-	// even if the pod was removed earlier.
-	ends func(p *pod)
-	// joined is called for a pod newly on a node, and left is called with the former node of a
-	// removed pod. The kubelets of nodes under pressure use both calls.
-	joined func(p *pod)
-	left   func(node string)
 }
 
 // pod is a pod that is pending or may leave its node. A lasting world keeps pods until they are
@@ -131,7 +124,7 @@ func compareQueued(a, b *pod) int {
 func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
 	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}
-	if s.lasting || s.evictions.affects(object, object.Spec.NodeName) {
+	if s.lasting || s.reactions.evictions.affects(object, object.Spec.NodeName) {
 		// If the world is not lasting, the object is released as soon as the core no longer needs
 		// it: pods take most of the memory of a large simulation.
 		p.object = object
@@ -162,7 +155,7 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 		// deletion.
 		s.podSettled(p, eviction.PodOf(object).Bound)
 		if s.lasting && p.Terminating {
-			s.clock.callAt(object.DeletionTimestamp.Sub(s.clock.start), func() { s.ends(p) })
+			s.clock.callAt(object.DeletionTimestamp.Sub(s.clock.start), func() { s.reactions.controllers.finishTermination(p) })
 		}
 	}
 	return p
@@ -189,13 +182,13 @@ func (s *pods) startRunning(p *pod) {
 // podSettled records the arrival of a pod on its node, and drops state no longer needed.
 func (s *pods) podSettled(p *pod, since time.Time) {
 	p.since = since
-	s.evictions.showPod(p)
+	s.reactions.evictions.showPod(p)
 	if !s.lasting {
 		p.object = nil
 		return
 	}
 	s.placed[p.UID] = p
-	s.joined(p)
+	s.reactions.kubelets.podJoined(p)
 }
 
 // removePod removes a pod from the world and releases its room, its share of budgets and quotas,
@@ -204,7 +197,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 	// The deletion may change the core's representation of the pod, so read it first.
 	known, terminating, node := s.placed[p.UID], p.Terminating, p.NodeName
 	s.scheduler.showGone(cycle.Pods, stubPod(p))
-	s.evictions.step(eviction.PodGone{UID: p.UID})
+	s.reactions.evictions.step(eviction.PodGone{UID: p.UID})
 	switch {
 	case known != nil && known.unready:
 		s.budgets.unready[p.Class]--
@@ -217,7 +210,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 		s.forgetPod(known)
 		delete(s.placed, p.UID)
 	}
-	s.left(node)
+	s.reactions.kubelets.podLeft(node)
 	s.budgets.podGone(p.Class.Namespace, p.Class.Labels, p.Class.Controller)
 }
 
@@ -349,7 +342,7 @@ func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	s.scheduler.keepObject(p, &leaving)
 	s.scheduler.showObject(cycle.Pods, &leaving)
 	p.Pod = s.scheduler.c.Pod(p.UID)
-	s.evictions.step(eviction.PodGone{UID: p.UID})
+	s.reactions.evictions.step(eviction.PodGone{UID: p.UID})
 	if p.unready {
 		s.budgets.unready[p.Class]--
 		p.unready = false

@@ -24,13 +24,12 @@ import (
 //	pod usage + other usage -> available -> thresholds -> conditions -> taints (node health)
 //	                                                   -> one eviction at a time
 type kubelets struct {
-	clock    *clock
-	report   *report
-	nodes    *nodes
-	pods     *pods
-	begin    func() // starts node health, which adds the taints
-	depart   func(p *pod, cause Cause, detail string)
-	measured map[string]*measured
+	clock     *clock
+	report    *report
+	nodes     *nodes
+	pods      *pods
+	reactions *reactions
+	measured  map[string]*measured
 	// uses holds pod usage set by an operation Use; all other pods use the amount in their
 	// annotation, or their requests.
 	uses map[Name]v1.ResourceList
@@ -99,7 +98,7 @@ func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 	}
 
 	// Node health must be running to turn the kubelets' conditions into taints.
-	k.begin()
+	k.reactions.health.ensureStarted()
 	silent := 0
 	for _, name := range names {
 		m := k.measureNode(name)
@@ -170,7 +169,7 @@ func (k *kubelets) useResources(u *Use) (*Done, error) {
 	if p == nil {
 		return nil, fmt.Errorf("there is no pod %s/%s", name.Namespace, name.Name)
 	}
-	k.begin()
+	k.reactions.health.ensureStarted()
 	for resourceName, quantity := range k.usesOf(p.object) { // unspecified resources keep their usage
 		if _, named := uses[resourceName]; !named {
 			uses[resourceName] = quantity
@@ -335,7 +334,7 @@ func (k *kubelets) reportConditions(node string, m *measured, conditions []v1.No
 	}
 	before := m.conditions
 	m.conditions = conditions
-	k.begin()
+	k.reactions.health.ensureStarted()
 
 	for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure} {
 		was, is := slices.Contains(before, kind), slices.Contains(conditions, kind)
@@ -385,5 +384,5 @@ func (k *kubelets) removePod(m *measured, p *pod, message string) {
 	k.report.said.Evictions = append(k.report.said.Evictions, Eviction{
 		Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(k.clock.now), Message: message,
 	})
-	k.depart(p, ByPressure, message)
+	k.reactions.controllers.departPod(p, ByPressure, message)
 }

@@ -67,16 +67,8 @@ type scheduler struct {
 	// lasting is set if time may pass. Otherwise each pod is tried once.
 	lasting bool
 	// progress, if set, is called every progressEvery decisions.
-	progress func(decided int)
-	// followed is called for each object recorded in api, and for its deletion. landed is called
-	// when a pod gets a node. allow creates pods that were refused before. preempt deletes a
-	// victim, and remove removes a victim that was already terminating. They are functions to keep
-	// the scheduler independent of the reacting components.
-	followed func(object metav1.Object, gone bool)
-	landed   func(p *pod)
-	allow    func()
-	preempt  func(victim types.UID, by *pod)
-	remove   func(p *cluster.Pod)
+	progress  func(decided int)
+	reactions *reactions
 }
 
 // startCore creates the core. MaxWait, which retries long-waiting pods in case an event was lost,
@@ -201,7 +193,7 @@ func (s *scheduler) followEvent(e cycle.Event) {
 // follow records the current state of an object, or its deletion, in the API.
 func (s *scheduler) follow(object metav1.Object, gone bool) {
 	s.api.Follow(object, gone)
-	s.followed(object, gone)
+	s.reactions.follow(object, gone)
 }
 
 // completePreemption completes an attempt that made room in a world that is not lasting: it removes
@@ -215,7 +207,7 @@ func (s *scheduler) completePreemption(d *decision.Decision) {
 	for _, victim := range slices.Clone(n.Pods) {
 		if victim.Terminating && (d.Group != nil ||
 			slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})) {
-			s.remove(victim)
+			s.reactions.controllers.pods.removePod(victim)
 		}
 	}
 }
@@ -238,7 +230,7 @@ func (s *scheduler) trySettled() {
 func (s *scheduler) tryUntil(over func() bool) {
 	for !s.allowed.mustStop() && !over() {
 		// Deletions may have freed quota, and a pod created as a result may be the next to try.
-		if s.allow(); s.isAwake() {
+		if s.reactions.controllers.pods.createAllowed(); s.isAwake() {
 			s.feedEvent(cycle.Tick{})
 		} else if len(s.created) > 0 {
 			s.showCreated()
@@ -333,7 +325,7 @@ func (s *scheduler) podBound(p *pod) {
 	// If the pod is pending again after an eviction, it is listed again.
 	p.listed = false
 	p.Pod = s.c.Pod(p.UID)
-	s.landed(p)
+	s.reactions.controllers.podLanded(p)
 }
 
 // withdrawPod removes a pod without a node from scheduling: it was deleted, or will not be tried

@@ -39,9 +39,7 @@ func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
 //	next event = min(agenda, evictions, rebalances, scheduler's back-offs and waits, node health)
 type course struct {
 	*controllers
-	health     *health
-	evictions  *evictions
-	rebalances *rebalances
+	*reactions
 
 	passing func(elapsed time.Duration) // see [World.Watch]; nil without an observer
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// World is a cluster in virtual time, with the outcome so far. It joins components. Each component
-// changes only its own state, and reaches the other components through the connections made by
-// newWorld. No component depends on the World itself, which is the interface for other packages. A
-// World is not safe for concurrent use.
+// World is a cluster in virtual time, with the outcome so far. It joins components, and each
+// changes only its own state. Components refer to the objects, and only [reactions] leads from the
+// objects back to components. No component depends on the World itself, which is the interface for
+// other packages. A World is not safe for concurrent use.
 //
 // An event propagates as follows. An operation, or the agenda, changes an object in pods, nodes or
 // workloads. That component shows the change to the scheduler's core, which requeues the pods that
-// the change may help. It also calls the reacting components: node health, the simulated kubelets
-// and controllers, and the budgets. Their actions take effect at the same virtual time. Pods are
-// tried last, after everything else of that time (see [course]).
+// the change may help. It also calls the reacting components and the budgets. Their actions take
+// effect at the same virtual time. Pods are tried last, after everything else of that time (see
+// [course]).
 type World struct {
 	// options are the options with which the world was opened; see [World.Twin].
 	options Options
@@ -48,12 +48,8 @@ type World struct {
 	bounds    *bounds
 
 	// Components that react to changes of the objects.
-	scheduler   scheduler
-	health      health
-	evictions   evictions
-	rebalances  rebalances
-	kubelets    kubelets
-	controllers controllers
+	scheduler scheduler
+	reactions
 
 	// Components that change the objects.
 	course     course
@@ -62,13 +58,29 @@ type World struct {
 	shortfalls shortfalls
 }
 
+// reactions holds the components that react to changes of objects. pods, nodes and the scheduler
+// pass changes on to them only through this type; the components refer to pods, nodes and the
+// scheduler directly.
+type reactions struct {
+	health      health
+	evictions   evictions
+	rebalances  rebalances
+	kubelets    kubelets
+	controllers controllers
+}
+
+// follow passes the current state of an object, or its deletion, to the controllers that watch all
+// objects.
+func (r *reactions) follow(object metav1.Object, gone bool) {
+	r.evictions.follow(object, gone)
+	r.rebalances.follow(object, gone)
+}
+
 // newWorld connects the components and fills them with all objects of the set except its pods,
 // which pods.admitAll adds afterwards. lasting means that time may pass, so every pod must be kept.
 //
-// Components refer to each other in cycles, so the fields of w are filled in one after the other. A
-// pointer to a field, or a method value of a field, may be handed out before the field is filled
-// in, because both hold the field's address. Nothing may be called through them until all fields
-// are filled in.
+// The fields of w are filled in one after the other. A pointer to a field may be handed out before
+// the field is filled in, but nothing may be called through it until all fields are filled in.
 func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
@@ -108,15 +120,14 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.claims.Template = w.claims.templateNamed
 	w.pods = pods{
 		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds,
-		claims: &w.claims, evictions: &w.evictions,
+		claims: &w.claims, reactions: &w.reactions,
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
-		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.finishTermination,
-		joined: w.kubelets.podJoined, left: w.kubelets.podLeft,
+		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{},
 	}
 
 	w.nodes = nodes{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods,
-		named: map[string]*machine{}, joined: w.controllers.startDaemons, changed: w.controllers.followNode, seen: w.health.showNode,
+		reactions: &w.reactions, named: map[string]*machine{},
 	}
 
 	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, options: o.Health}
@@ -127,13 +138,13 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 
 	w.kubelets = kubelets{
-		clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, begin: w.health.ensureStarted, depart: w.controllers.departPod,
+		clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, reactions: &w.reactions,
 		measured: map[string]*measured{}, uses: map[Name]v1.ResourceList{},
 	}
 
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
-		followed: w.follow, landed: w.controllers.podLanded, preempt: w.controllers.preemptPod, remove: w.pods.removePod, allow: w.pods.createAllowed,
+		reactions: &w.reactions,
 	}
 
 	if o.Progress != nil {
@@ -148,13 +159,10 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if err := w.scheduler.startCore(o.Seed, o.Profiles); err != nil {
 		return nil, err
 	}
-	w.course = course{
-		controllers: &w.controllers, health: &w.health, evictions: &w.evictions, rebalances: &w.rebalances,
-	}
+	w.course = course{controllers: &w.controllers, reactions: &w.reactions}
 	w.rebalances = rebalances{controllers: &w.controllers, profiles: o.Profiles}
 	w.operations = operations{
-		controllers: &w.controllers, bounds: w.bounds, health: &w.health, kubelets: &w.kubelets, rebalances: &w.rebalances,
-		options: &w.options, gangs: gangs,
+		controllers: &w.controllers, reactions: &w.reactions, bounds: w.bounds, options: &w.options, gangs: gangs,
 	}
 	w.shortfalls = shortfalls{controllers: &w.controllers, pods: &w.pods, bounds: w.bounds}
 
@@ -175,11 +183,4 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	// Do this last, because it looks up the nodes by name.
 	w.nodes.findDead(set.Leases, clocks, o.Health.MonitorGracePeriod)
 	return w, nil
-}
-
-// follow passes the current state of an object, or its deletion, to the controllers that watch all
-// objects.
-func (w *World) follow(object metav1.Object, gone bool) {
-	w.evictions.follow(object, gone)
-	w.rebalances.follow(object, gone)
 }
