@@ -67,43 +67,22 @@ type pod struct {
 	number int
 	// object is the pod's API object; nil if no longer needed.
 	object *v1.Pod
-	// fresh equals object until the core has seen the pod, and is nil afterwards.
-	fresh *v1.Pod
+	since  time.Time // arrival on the node
+	// gone is set once the pod has been deleted, for holders of stale references.
+	gone bool
+
+	// Each of these records belongs to one component.
+	admitted
+	attempts
+	readiness
+	succession
+}
+
+// admitted is the state of a pod in its namespace's quotas.
+type admitted struct {
 	// refused is the reason the API server refuses to create the pod, or empty.
 	refused string
-	// charged is set while the pod is charged to the quotas of its namespace.
-	charged bool
-	since   time.Time // arrival on the node
-	// refusal is the reason the last attempt failed.
-	refusal string
-	// unready means that the pod counts in budgets.unready, and not as healthy in its budgets.
-	unready bool
-	// starved means that the kubelet is evicting the pod and its grace period is running.
-	starved bool
-	// turnedAway means that the kubelet did not admit the pod; its containers never run.
-	turnedAway bool
-	// marked is the time at which node health marked the ready pod as not ready; zero for other
-	// pods.
-	marked time.Time
-	// again is set if the pod replaces a pod evicted by a taint or a kubelet.
-	again bool
-	// departure is set while the pod is deleted but stuck on an unresponsive node. Its controller
-	// recreates the pod only after its end.
-	departure *Departure
-	// leaves is the departure reported when the pod began terminating. It is set while the pod
-	// terminates on its node.
-	leaves *Departure
-	// turn is the pod's 1-based position in scheduler.turn; 0 if absent.
-	turn  int
-	tried bool // the scheduler has tried the pod at least once
-	// listed means that the result lists the pod as pending. A quiet pod is never listed: it only
-	// serves to find out whether one more pod fits.
-	listed bool
-	quiet  bool
-	// reasons counts the nodes by rejection reason in the last attempt. gone is set once the pod
-	// has been deleted, for holders of stale references.
-	reasons map[string]int
-	gone    bool
+	charged bool // the pod is charged to the quotas
 }
 
 // sortQueued sorts pods in scheduling order: by priority, then by age, then by order of addition.
@@ -123,7 +102,7 @@ func compareQueued(a, b *pod) int {
 // takes ownership of the object.
 func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
-	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}
+	p := &pod{number: s.entered, admitted: admitted{refused: refusal, charged: refusal == ""}}
 	if s.lasting || s.reactions.evictions.affects(object, object.Spec.NodeName) {
 		// If the world is not lasting, the object is released as soon as the core no longer needs
 		// it: pods take most of the memory of a large simulation.

@@ -13,6 +13,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// readiness is the state of a pod on its node, as reported by kubelets and node health.
+type readiness struct {
+	// unready means that the pod counts in budgets.unready, and not as healthy in its budgets.
+	unready bool
+	// marked is the time at which node health marked the ready pod as not ready; zero for other
+	// pods.
+	marked time.Time
+	// starved means that the kubelet is evicting the pod and its grace period is running.
+	starved bool
+	// turnedAway means that the kubelet did not admit the pod; its containers never run.
+	turnedAway bool
+}
+
 // markUnready marks the pods of a node as not ready on behalf of node health: their budgets have
 // fewer healthy pods and allow fewer disruptions.
 func (s *pods) markUnready(node string) {

@@ -71,6 +71,22 @@ type scheduler struct {
 	reactions *reactions
 }
 
+// attempts is the state of a pod in the scheduler.
+type attempts struct {
+	// fresh equals object until the core has seen the pod, and is nil afterwards.
+	fresh *v1.Pod
+	tried bool // the scheduler has tried the pod at least once
+	// refusal is the reason the last attempt failed, and reasons counts the nodes by rejection
+	// reason.
+	refusal string
+	reasons map[string]int
+	// turn is the pod's 1-based position in scheduler.turn; 0 if absent.
+	turn int
+	// listed means that the result lists the pod as pending. A quiet pod is never listed: it only
+	// serves to find out whether one more pod fits.
+	listed, quiet bool
+}
+
 // startCore creates the core. MaxWait, which retries long-waiting pods in case an event was lost,
 // is off, because no events are lost here. Unhurried is set, so that attempts for groups are not
 // cut short in favour of other pods.
