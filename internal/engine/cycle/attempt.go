@@ -10,13 +10,11 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -47,24 +45,6 @@ type attempts struct {
 	asking    int            // number of unanswered asynchronous questions
 	preparing map[string]int // number of pods being prepared asynchronously, by namespace
 	limits    gang.Limits    // limits of attempts for groups; changed by tests
-}
-
-// podAttempt is one try to find a node for a pod, and what remains of it until the pod is bound.
-type podAttempt struct {
-	Attempt
-	profile *servedProfile // the profile at the time of the decision; Configured may have replaced it since
-	item    *queue.Item    // its place is queue.Taken, unless it was removed from the queue
-	began   time.Time      // time of the decision, by the clock of the core
-	watch   time.Time      // time of the decision by Options.Stopwatch, only for measuring durations
-
-	questions int             // asynchronous questions issued in this attempt
-	unasked   error           // error of PostFilter; a *plugins.PendingQuery only suspends the attempt until the query is answered
-	victims   []decision.Name // pods preempted for this pod
-	// sibling: the pod is being decided together with its group, so its removal must not be treated
-	// as the group's loss of a member.
-	sibling bool
-	// placement is used once a node is chosen. It is a part of the attempt to save an allocation.
-	placement placement
 }
 
 // newAttempt begins an attempt for a pod. The returned attempt is not registered anywhere, and can
@@ -262,16 +242,6 @@ func (s *attempts) objectVersions() uint64 {
 		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version +
 		o.DeviceClasses.Version +
 		o.PodGroups.Version
-}
-
-// failure is a failed attempt together with the state used for the decision. As long as that state
-// has not changed, every other pod of the class fails the same way and need not be decided.
-type failure struct {
-	class    *cluster.PodClass
-	position int // position in the cluster's log
-	versions uint64
-	why      *unschedulableReason
-	delayed  bool // valid only for pods that may not preempt yet
 }
 
 // recoverAttempt, deferred by decidePod, ends the attempt of a pod after a panic in its decision: a

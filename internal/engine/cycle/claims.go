@@ -76,6 +76,24 @@ type ClaimUse struct {
 	Joined bool
 }
 
+// deviceWork holds the writes of resource claims that must succeed before the pod is bound.
+type deviceWork struct {
+	plugins.ReservedClaims
+	uses    []claimUse                  // uses of Claims, in the same order; nil after the uses have ended
+	written []*resourcev1.ResourceClaim // claims written so far, as the API server returned them
+	shared  []*sharedClaim              // shared state of Claims, kept after the uses have ended
+}
+
+// usesOf counts the pod's uses of a claim. It returns 0 after the uses have ended.
+func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
+	for i := range w.uses {
+		if w.uses[i].sharedClaim == shared {
+			n++
+		}
+	}
+	return n
+}
+
 // addUser adds a user of the claim after the pod reserved it.
 func (l *sharedClaims) addUser(reserved *plugins.ReservedClaim) claimUse {
 	name := nameOf(reserved.Claim)

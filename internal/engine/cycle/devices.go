@@ -22,14 +22,6 @@ import (
 // the drivers, and releases the claims if the placement fails. Claims shared by several pods are in
 // claims.go.
 
-// deviceWork holds the writes of resource claims that must succeed before the pod is bound.
-type deviceWork struct {
-	plugins.ReservedClaims
-	uses    []claimUse                  // uses of Claims, in the same order; nil after the uses have ended
-	written []*resourcev1.ResourceClaim // claims written so far, as the API server returned them
-	shared  []*sharedClaim              // shared state of Claims, kept after the uses have ended
-}
-
 // reserveDevices allocates the pod's devices in the cluster model. The returned function undoes the
 // allocation, including the writes made in the meantime.
 func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver, n *cluster.Node) (undo func(), err error) {
@@ -202,16 +194,6 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	if b.stage != reserving && !ps.groupUses(b) { // a placement that was only tried has changed nothing in the API
 		ps.claims.releaseClaims(reserved)
 	}
-}
-
-// usesOf counts the pod's uses of a claim. It returns 0 after the uses have ended.
-func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
-	for i := range w.uses {
-		if w.uses[i].sharedClaim == shared {
-			n++
-		}
-	}
-	return n
 }
 
 // groupUses reports whether another pod of the placement's group is on a node or being placed on

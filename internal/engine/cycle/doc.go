@@ -28,7 +28,7 @@
 //	          Ask                  |            preempt.go           |
 //	                               | node       evict.go Remove      |
 //	                               v                                 |
-//	                         placement.go  Reserve ------------------+
+//	                         reserve.go    (placement.go) -----------+
 //	                               v                                 |
 //	                         permit.go     Hold, Release ------------+
 //	                               v                                 |

@@ -4,21 +4,58 @@
 package cycle
 
 import (
-	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file takes a pod from the chosen node to its reservations, and takes them back if a later
-// stage fails. The stages after Reserve are in permit.go, prepare.go and bind.go.
+// This file holds the state of a pod from its attempt to its binding, and takes the pod back if a
+// stage fails. The stages are in reserve.go, permit.go, prepare.go and bind.go.
+
+// podAttempt is one try to find a node for a pod, and what remains of it until the pod is bound.
+type podAttempt struct {
+	Attempt
+	profile *servedProfile // the profile at the time of the decision; Configured may have replaced it since
+	item    *queue.Item    // its place is queue.Taken, unless it was removed from the queue
+	began   time.Time      // time of the decision, by the clock of the core
+	watch   time.Time      // time of the decision by Options.Stopwatch, only for measuring durations
+
+	questions int             // asynchronous questions issued in this attempt
+	unasked   error           // error of PostFilter; a *plugins.PendingQuery only suspends the attempt until the query is answered
+	victims   []decision.Name // pods preempted for this pod
+	// sibling: the pod is being decided together with its group, so its removal must not be treated
+	// as the group's loss of a member.
+	sibling bool
+	// placement is used once a node is chosen. It is a part of the attempt to save an allocation.
+	placement placement
+}
+
+// endAttempt notifies out-of-tree plugins that an attempt is over. A failed attempt is over once
+// its reservations have been released.
+func (a *podAttempt) endAttempt(bound bool) {
+	for _, e := range a.profile.end {
+		e.End(&a.Attempt, bound)
+	}
+}
+
+// startTiming returns a function to call when the plugin returns. Only plugins of sampled attempts
+// are timed: timing costs as much as a cheap plugin.
+func (s *common) startTiming(a *podAttempt, plugin string, point plugins.Point) func(ok bool) {
+	if !a.Sampled {
+		return func(bool) {}
+	}
+	began := s.clock()
+	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
+}
 
 // placement is a pod on its way from the decision to its binding. It begins when an attempt has
 // chosen a node. From assumePod until uncountPod or confirmBound it is in placements.byPod, and its
@@ -94,96 +131,6 @@ type placementListener interface {
 	// bindAnswered: a binding is over, whatever its outcome. It is called after requeuePlacement or
 	// noteBound.
 	bindAnswered(b *placement)
-}
-
-// assumePod assumes the pod on the node, reserves its volumes and devices, and starts its binding.
-// If a plugin refuses or fails, everything is undone within the step, and the pod returns to the
-// queue.
-//
-// Berth's own plugins reserve before the pod is assumed, and out-of-tree plugins reserve
-// afterwards. kube-scheduler assumes a pod before running Reserve, so out-of-tree plugins may
-// expect to find the pod on the node.
-func (ps *placements) assumePod(b *placement, n *cluster.Node) {
-	b.Node = n.Name
-	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
-		ps.nominations.clearNomination(b.Pod.UID)
-	}
-
-	if err := ps.reserveOwn(b, n); err != nil {
-		ps.takeBack(b, err)
-		return
-	}
-
-	ps.cluster.Place(b.Waiting, n)
-	ps.enter(b)
-	ps.events.podAdded(b.Waiting, nil)
-	if err := ps.reserveOutside(b); err != nil {
-		ps.takeBack(b, err)
-		return
-	}
-
-	waits, err := ps.askPermit(b)
-	if err != nil {
-		ps.takeBack(b, err)
-		return
-	}
-
-	for _, e := range b.profile.assumed {
-		e.Assumed(&b.Attempt)
-	}
-	ps.startPreparation(b, waits)
-}
-
-// reserveOwn runs the Reserve step of Berth's own plugins. It records each reservation in b.undo
-// immediately, since a later plugin may panic.
-func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
-	for _, r := range b.profile.Reservers {
-		var give func()
-		done := ps.startTiming(b.podAttempt, r.Name(), plugins.Reserve)
-		switch r := r.(type) {
-		case plugins.VolumeReserver:
-			give, err = ps.reserveVolumes(b, r, n)
-		case plugins.ClaimReserver:
-			give, err = ps.reserveDevices(b, r, n)
-		default:
-			give, err = r.Reserve(ps.cluster, b.Waiting, n)
-		}
-		if give != nil {
-			b.undo = append(b.undo, give)
-		}
-		done(err == nil)
-		if err != nil {
-			return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
-		}
-	}
-
-	return nil
-}
-
-// reserveOutside runs the out-of-tree Reserve plugins. b.asked is set before the first call,
-// because Unreserve is called for all plugins if one of them refuses or panics.
-func (ps *placements) reserveOutside(b *placement) error {
-	if len(b.profile.reserve) == 0 {
-		return nil
-	}
-	began := ps.clock()
-	b.asked = true
-
-	for _, r := range b.profile.reserve {
-		done := ps.startTiming(b.podAttempt, r.Name(), plugins.Reserve)
-		refused := r.Reserve(&b.Attempt)
-		done(refused == nil)
-		if refused != nil {
-			ps.observer().Ran(b.Profile, plugins.Reserve, false, ps.clock().Sub(began))
-			if refused.Err != nil {
-				return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), refused.Err)
-			}
-			return &rejection{r.Name(), refused}
-		}
-	}
-
-	ps.observer().Ran(b.Profile, plugins.Reserve, true, ps.clock().Sub(began))
-	return nil
 }
 
 // enter registers the placement of a pod just placed in the cluster model; leave undoes enter.
@@ -352,22 +299,4 @@ func (ps *placements) giveBack(b *placement) {
 		undo()
 	}
 	b.undo = nil
-}
-
-// endAttempt notifies out-of-tree plugins that an attempt is over. A failed attempt is over once
-// its reservations have been released.
-func (a *podAttempt) endAttempt(bound bool) {
-	for _, e := range a.profile.end {
-		e.End(&a.Attempt, bound)
-	}
-}
-
-// startTiming returns a function to call when the plugin returns. Only plugins of sampled attempts
-// are timed: timing costs as much as a cheap plugin.
-func (s *common) startTiming(a *podAttempt, plugin string, point plugins.Point) func(ok bool) {
-	if !a.Sampled {
-		return func(bool) {}
-	}
-	began := s.clock()
-	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
 }

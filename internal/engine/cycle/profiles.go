@@ -219,3 +219,13 @@ func (fs *profiles) useConfiguration(f *configuration) {
 	}
 	fs.preemptions.setAlarms()
 }
+
+// failure is a failed attempt together with the state used for the decision. As long as that state
+// has not changed, every other pod of the class fails the same way and need not be decided.
+type failure struct {
+	class    *cluster.PodClass
+	position int // position in the cluster's log
+	versions uint64
+	why      *unschedulableReason
+	delayed  bool // valid only for pods that may not preempt yet
+}

@@ -128,7 +128,7 @@ func (v *Verdict) writeBound(b *strings.Builder) {
 	}
 }
 
-// AreNeeded completes the phrase "... needed at once" with a number and a verb.
+// AreNeeded completes the phrase "... needed ..." with a number and a verb.
 func AreNeeded(count int) string {
 	if count == 1 {
 		return "1 is"
