@@ -132,3 +132,27 @@ func (s *common) clock() time.Time { return s.options.Stopwatch() }
 
 // groupOf returns the group of an item, or nil.
 func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.GroupOf(item.Pod.UID) }
+
+// readiness tracks whether the core may decide: every followed kind has been listed, and this
+// scheduler leads. Both conditions stay true, except that a newly added kind must first be listed.
+type readiness struct {
+	unlisted map[Kind]bool // kinds not listed yet
+	follows  bool          // Follows was received
+	leads    bool
+	begun    bool // Ready was returned
+}
+
+// followKinds adds kinds that must be listed before any decision. It may be called again for kinds
+// followed later.
+func (r *readiness) followKinds(kinds []Kind) {
+	r.follows = true
+	for _, kind := range kinds {
+		r.unlisted[kind] = true
+	}
+}
+
+// hasSynced reports whether every followed kind has been listed.
+func (r *readiness) hasSynced() bool { return r.follows && len(r.unlisted) == 0 }
+
+// mayDecide reports whether the core may decide pods yet.
+func (r *readiness) mayDecide() bool { return r.leads && r.hasSynced() }

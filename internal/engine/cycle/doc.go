@@ -21,34 +21,34 @@
 //	  Seen                            an event that may help
 //	   |                              (clusterevents.go, kinds.go)
 //	   v                                    |
-//	intake.go ---> gates.go ---> queue <----+---- requeue.go <-------+
-//	                               |                  ^              |
-//	                        Tick   v                  |              |
-//	          ask.go  <-->   attempt.go ------> postfilter.go        |
-//	          Ask                  |            preempt.go           |
-//	                               | node       evict.go Remove      |
-//	                               v                                 |
-//	                         reserve.go    (placement.go) -----------+
-//	                               v                                 |
-//	                         permit.go     Hold, Release ------------+
-//	                               v                                 |
-//	                         prepare.go    Preflight, PreBind -------+
-//	                           volumes.go, devices.go, claims.go:    |
-//	                           WriteVolumes, WriteClaims             |
-//	                           objectwaits.go                        |
-//	                               v                                 |
-//	                         bind.go       Bind ---------------------+
+//	intake.go ---> gates.go ---> queue <----+---- attempt.go <--- stop.go <--+
+//	                               |              report.go                  |
+//	                        Tick   v                  ^                      |
+//	          ask.go  <-->   decide.go -------> postfilter.go                |
+//	          Ask                  |            preempt.go                   |
+//	                               | node       evict.go Remove              |
+//	                               v                                         |
+//	                         reserve.go -------------------------------------+
+//	                               v                                         |
+//	                         permit.go     Hold, Release --------------------+
+//	                               v                                         |
+//	                         prepare.go    Preflight, PreBind ---------------+
+//	                           volumes.go, devices.go, claims.go:            |
+//	                           WriteVolumes, WriteClaims                     |
+//	                           objectwaits.go                                |
+//	                               v                                         |
+//	                         bind.go       Bind -----------------------------+
 //	                               |
 //	intake.go <--- Seen on its node
 //
-// step.go dispatches events to the stages. The decision immediately counts the pod on its node (a
-// placement), so the next decision accounts for the occupied room. If a later stage fails, the
+// step.go dispatches events to the stages. The decision immediately counts the pod on its node (see
+// placement.go), so the next decision accounts for the occupied room. If a later stage fails, the
 // placement releases its reservations and the pod returns to the queue. The pending pods of a pod
-// group, or of a tree of groups, are decided together instead of in attempt.go:
+// group, or of a tree of groups, are decided together instead of in decide.go:
 //
 //	queue --Tick--> decidegroup.go ---> groupattempt.go ---> groupoutcome.go ---> permit.go
 //	                                    treeattempt.go       |
-//	                                    treedomains.go       +------------------> requeue.go
+//	                                    treedomains.go       +------------------> attempt.go
 //	                                       | does not fit
 //	                                       v
 //	                                    grouppostfilter.go, treepostfilter.go, reservations.go

@@ -5,6 +5,7 @@ package cycle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +20,48 @@ import (
 
 // This file evicts the victims of a preemption: it requests their removal, and retries the
 // preemptor after all outcomes have arrived.
+
+// preemptions makes room for pods that fit nowhere, and tracks the pending removals.
+//
+// Every victim is in either binding or leaving, unless its placement is undone in the same step. It
+// stays there until its binding is over, a watch shows it terminating or deleted, or its removal is
+// refused. Every round has an outstanding removal, has a removal to be requested at the end of a
+// binding, or is settling.
+type preemptions struct {
+	*common
+	events      *clusterEvents
+	nominations *nominations
+	placements  *placements
+	podGroups   *podGroups
+
+	// rounds holds the preemptions with outstanding removals, by preemptor. These preemptors are
+	// not retried yet.
+	rounds map[types.UID]*round
+	// leaving holds the victims that count as terminating although no watch has shown a deletion
+	// timestamp yet. They are not chosen again.
+	leaving map[types.UID]bool
+	// binding holds the victims chosen during their binding. If the binding succeeds, the pod is
+	// removed afterwards.
+	binding map[*placement]*removal
+	budgets usedBudgets
+	// recount is the time of the next check of the budgets' victims. It is at or before the
+	// earliest time at which a deleted victim has been gone for countedWithin. It is zero if all
+	// victims still exist.
+	recount time.Time
+	// keepsBudgets is set if a profile requires that preemption respects all budgets.
+	keepsBudgets bool
+
+	// leavers holds the placed pods being preempted. It may contain other pods, which onTheirWay
+	// filters out.
+	leavers map[types.UID]bool
+	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms are the ends of the
+	// pods' delays, sorted. The pod of an alarm may already be deleted or placed.
+	delays map[string]time.Duration
+	alarms []delay
+	// settling holds groups' rounds that only wait for a watch to show the end of their victims,
+	// sorted by deadline.
+	settling []settling
+}
 
 // round is one preemption for a pod, a group or a tree. It ends with the outcome of the last
 // removal, after which the preemptor is retried.
@@ -271,15 +314,6 @@ func (pr *preemptions) endGroupRound(s settling) {
 	pr.podGroups.wakeMembers(pr.groupFor(s.preemptor), queue.ForceActivate, queue.Gated)
 }
 
-// makesRoomFor reports whether removals for a group, or for its tree, are outstanding. Until the
-// removals complete, the pods of the group are gated.
-func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
-	if root := g.Root(); root != nil && pr.rounds[root.UID()] != nil {
-		return true
-	}
-	return g.Object != nil && pr.rounds[g.Object.UID] != nil
-}
-
 // groupFor returns the preempting group, or a group of the preempting tree. It returns nil if the
 // preemptor is a pod.
 func (pr *preemptions) groupFor(preemptor types.UID) *groups.Group {
@@ -335,3 +369,25 @@ func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	pr.noteLeaver(p.UID, &other)
 	return &other
 }
+
+// noteLeaver records whether a pod is a terminating victim. p is its current state in the cluster
+// model, or nil if the pod is not placed.
+func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
+	if p != nil && p.Preempted {
+		pr.leavers[uid] = true
+	} else {
+		delete(pr.leavers, uid)
+	}
+}
+
+// onTheirWay lists the preempted pods still terminating on known nodes, sorted.
+func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
+	for _, uid := range slices.Sorted(maps.Keys(pr.leavers)) {
+		if p := pr.cluster.Pod(uid); p != nil && p.Node != nil && p.Preempted {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func isPreempted(p *cluster.Pod) bool { return p.Preempted }

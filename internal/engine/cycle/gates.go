@@ -109,3 +109,12 @@ func (fs *profiles) preempterOf(item *queue.Item) string {
 	}
 	return groups.GangScheduling
 }
+
+// makesRoomFor reports whether removals for a group, or for its tree, are outstanding. Until the
+// removals complete, the pods of the group are gated.
+func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
+	if root := g.Root(); root != nil && pr.rounds[root.UID()] != nil {
+		return true
+	}
+	return g.Object != nil && pr.rounds[g.Object.UID] != nil
+}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -65,28 +64,6 @@ func (pr *preemptions) reuseEvictions(a *podAttempt) (r PostFilterResult, done b
 func neverPreempts(class *cluster.PodClass) bool {
 	policy := class.Spec.PreemptionPolicy
 	return policy != nil && *policy == v1.PreemptNever
-}
-
-func isPreempted(p *cluster.Pod) bool { return p.Preempted }
-
-// noteLeaver records whether a pod is a terminating victim. p is its current state in the cluster
-// model, or nil if the pod is not placed.
-func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
-	if p != nil && p.Preempted {
-		pr.leavers[uid] = true
-	} else {
-		delete(pr.leavers, uid)
-	}
-}
-
-// onTheirWay lists the preempted pods still terminating on known nodes, sorted.
-func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
-	for _, uid := range slices.Sorted(maps.Keys(pr.leavers)) {
-		if p := pr.cluster.Pod(uid); p != nil && p.Node != nil && p.Preempted {
-			list = append(list, p)
-		}
-	}
-	return list
 }
 
 // roomOfLeavers finds a node that will have room for the pod, and for all pods nominated to the

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -170,4 +171,13 @@ func (a *groupAttempt) endAfterPanic(value any) {
 			a.requeueFailed(m.podAttempt, fault)
 		}
 	}
+}
+
+// nodesByPod returns the names of the nodes of places.
+func nodesByPod(places []gang.Place) map[types.UID]string {
+	nodes := make(map[types.UID]string, len(places))
+	for _, p := range places {
+		nodes[p.Pod.UID] = p.Decision.Node.Name
+	}
+	return nodes
 }

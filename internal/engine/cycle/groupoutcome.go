@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -371,19 +370,19 @@ func (a *groupAttempt) returnMembers(nodes map[types.UID]string, retry bool, mes
 	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
 }
 
-// writeUnscheduled records the reason why a group is not scheduled, and writes it to the group's
-// condition. As upstream, the condition of a group that was scheduled once is kept.
-func (a *groupAttempt) writeUnscheduled(reason, message string) {
-	g := a.group
-	if a.podGroups.progress.isPlaced(g) || a.podGroups.progress.isStarted(g) {
-		return
+// shareRejectors makes every pod wait for the events that may help any pod of the tree.
+func (t *treeAttempt) shareRejectors() {
+	var rejectors []string
+	for _, a := range t.leaves {
+		a.noteRejectors()
+		rejectors = gang.WithNames(rejectors, a.rejectors)
+		for _, m := range a.members {
+			if m.asked.Failure != nil && m.asked.Reached() {
+				rejectors = gang.WithNames(rejectors, m.asked.RejectedBy())
+			}
+		}
 	}
-	verdict := a.attempt.Verdict()
-	g.Last = groups.Attempt{Tried: verdict.Tried, Needed: verdict.Needed, Message: message}
-	if reason != v1.PodReasonSchedulerError { // after an error, the state is unknown
-		g.Last.Fit = verdict.Fit
-	}
-	if !g.Done && !g.Scheduled() {
-		a.podGroups.writeCondition(g, metav1.ConditionFalse, reason, message)
+	for _, a := range t.leaves {
+		a.rejectors = slices.Clone(rejectors)
 	}
 }

@@ -105,15 +105,6 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 	return said
 }
 
-// nodesByPod returns the names of the nodes of places.
-func nodesByPod(places []gang.Place) map[types.UID]string {
-	nodes := make(map[types.UID]string, len(places))
-	for _, p := range places {
-		nodes[p.Pod.UID] = p.Decision.Node.Name
-	}
-	return nodes
-}
-
 // describePlan adds the victims of a plan to a trial. If the plan need not wait for victims, the
 // group fits now, and describePlan clears the message.
 func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan, nodes map[types.UID]string) {

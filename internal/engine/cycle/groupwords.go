@@ -6,6 +6,9 @@ package cycle
 import (
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
@@ -100,4 +103,21 @@ func (w groupWords) wordsOf(outcome PreemptionOutcome) string {
 		return ""
 	}
 	return by + w.wordsBefore()
+}
+
+// writeUnscheduled records the reason why a group is not scheduled, and writes it to the group's
+// condition. As upstream, the condition of a group that was scheduled once is kept.
+func (a *groupAttempt) writeUnscheduled(reason, message string) {
+	g := a.group
+	if a.podGroups.progress.isPlaced(g) || a.podGroups.progress.isStarted(g) {
+		return
+	}
+	verdict := a.attempt.Verdict()
+	g.Last = groups.Attempt{Tried: verdict.Tried, Needed: verdict.Needed, Message: message}
+	if reason != v1.PodReasonSchedulerError { // after an error, the state is unknown
+		g.Last.Fit = verdict.Fit
+	}
+	if !g.Done && !g.Scheduled() {
+		a.podGroups.writeCondition(g, metav1.ConditionFalse, reason, message)
+	}
 }

@@ -16,14 +16,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// objectKind processes the changes of the objects of one kind.
-type objectKind[T metav1.Object] interface {
-	// set processes an added or changed object. old is its previous state, if kept.
-	set(object, old T)
-	// remove processes a deletion. last is the last state of the object, if known.
-	remove(name cluster.Name, uid types.UID, last T)
-}
-
 // newMirrors creates the mirrors of all kinds. The listing order of kinds does not matter: all are
 // listed before any decision.
 func (c *Core) newMirrors() map[Kind]mirror {

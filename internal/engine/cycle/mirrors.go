@@ -13,6 +13,26 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// mirror turns lists and watches of one kind into changes.
+type mirror interface {
+	// beginList and endList enclose a list. Watch events may arrive in between.
+	beginList()
+	endList()
+	// applySeen and applyGone ignore objects of types other than the mirror's type.
+	applySeen(object metav1.Object)
+	applyGone(last metav1.Object)
+	isListing() bool // reports whether a list has begun and not ended
+	forgetStates()
+}
+
+// objectKind processes the changes of the objects of one kind.
+type objectKind[T metav1.Object] interface {
+	// set processes an added or changed object. old is its previous state, if kept.
+	set(object, old T)
+	// remove processes a deletion. last is the last state of the object, if known.
+	remove(name cluster.Name, uid types.UID, last T)
+}
+
 // mirrored is the mirror of one kind. It turns a list into the changes since the previous list,
 // including changes missed by a watch.
 type mirrored[T metav1.Object] struct {
@@ -31,18 +51,6 @@ type mirrored[T metav1.Object] struct {
 	single func(object T) T
 	// shown holds the objects of the current list so far; nil between lists.
 	shown map[cluster.Name]bool
-}
-
-// mirror turns lists and watches of one kind into changes.
-type mirror interface {
-	// beginList and endList enclose a list. Watch events may arrive in between.
-	beginList()
-	endList()
-	// applySeen and applyGone ignore objects of types other than the mirror's type.
-	applySeen(object metav1.Object)
-	applyGone(last metav1.Object)
-	isListing() bool // reports whether a list has begun and not ended
-	forgetStates()
 }
 
 // newMirror returns the mirror of a kind.

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // DefaultSearchLimit is the default of Options.SearchLimit.
@@ -61,4 +63,17 @@ type Disabled struct {
 	// DeviceTaintRules (DRADeviceTaintRules): DeviceTaintRules are not followed, and taint no
 	// devices.
 	DeviceTaintRules bool `json:"deviceTaintRules,omitempty"`
+}
+
+// Shadow stands between the events and a core that compares the placements of another scheduler. It
+// restores the cluster states in which that scheduler may have decided; see package reconstruct.
+type Shadow interface {
+	// DelayEvent passes an event to take, now or in a later step, and the delayed events now due.
+	DelayEvent(now time.Time, e Event, take func(Event))
+	// NextDue returns the time at which the next delayed event is due. ok is false if there is
+	// none.
+	NextDue() (at time.Time, ok bool)
+	// Judge calls evaluate in possible states of the cluster at the decision about a pod bound to a
+	// node. It returns one of the evaluations, and whether other states were possible.
+	Judge(item *queue.Item, node string, evaluate func() *decide.Evaluation) (evaluation *decide.Evaluation, unclear bool)
 }

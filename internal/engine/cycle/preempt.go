@@ -5,9 +5,6 @@ package cycle
 
 import (
 	"errors"
-	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -19,48 +16,6 @@ import (
 // This file makes room for one pod: it finds victims, and requests their eviction, which is in
 // evict.go. Preemption for groups is in grouppostfilter.go, the reduction of disruption budgets is
 // in budgets.go, and gentle.go decides whether a pod must wait instead.
-
-// preemptions makes room for pods that fit nowhere, and tracks the pending removals.
-//
-// Every victim is in either binding or leaving, unless its placement is undone in the same step. It
-// stays there until its binding is over, a watch shows it terminating or deleted, or its removal is
-// refused. Every round has an outstanding removal, has a removal to be requested at the end of a
-// binding, or is settling.
-type preemptions struct {
-	*common
-	events      *clusterEvents
-	nominations *nominations
-	placements  *placements
-	podGroups   *podGroups
-
-	// rounds holds the preemptions with outstanding removals, by preemptor. These preemptors are
-	// not retried yet.
-	rounds map[types.UID]*round
-	// leaving holds the victims that count as terminating although no watch has shown a deletion
-	// timestamp yet. They are not chosen again.
-	leaving map[types.UID]bool
-	// binding holds the victims chosen during their binding. If the binding succeeds, the pod is
-	// removed afterwards.
-	binding map[*placement]*removal
-	budgets usedBudgets
-	// recount is the time of the next check of the budgets' victims. It is at or before the
-	// earliest time at which a deleted victim has been gone for countedWithin. It is zero if all
-	// victims still exist.
-	recount time.Time
-	// keepsBudgets is set if a profile requires that preemption respects all budgets.
-	keepsBudgets bool
-
-	// leavers holds the placed pods being preempted. It may contain other pods, which onTheirWay
-	// filters out.
-	leavers map[types.UID]bool
-	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms are the ends of the
-	// pods' delays, sorted. The pod of an alarm may already be deleted or placed.
-	delays map[string]time.Duration
-	alarms []delay
-	// settling holds groups' rounds that only wait for a watch to show the end of their victims,
-	// sorted by deadline.
-	settling []settling
-}
 
 // preemptFor looks for victims to make room for a pod that fits on no node. As upstream, the
 // preemptor is not placed now: it is nominated, and retried when the removals have completed or its

@@ -5,27 +5,12 @@ package cycle
 
 import (
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
-
-// Shadow stands between the events and a core that compares the placements of another scheduler. It
-// restores the cluster states in which that scheduler may have decided; see package reconstruct.
-type Shadow interface {
-	// DelayEvent passes an event to take, now or in a later step, and the delayed events now due.
-	DelayEvent(now time.Time, e Event, take func(Event))
-	// NextDue returns the time at which the next delayed event is due. ok is false if there is
-	// none.
-	NextDue() (at time.Time, ok bool)
-	// Judge calls evaluate in possible states of the cluster at the decision about a pod bound to a
-	// node. It returns one of the evaluations, and whether other states were possible.
-	Judge(item *queue.Item, node string, evaluate func() *decide.Evaluation) (evaluation *decide.Evaluation, unclear bool)
-}
 
 // compare evaluates every node for a pod bound by another scheduler, in the possible states of the
 // nodes at that scheduler's decision. The evaluation is a trial: no pod remains placed, and the

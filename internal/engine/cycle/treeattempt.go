@@ -69,39 +69,6 @@ func (s *attempts) newTree(g *groups.Group, items []*queue.Item) *treeAttempt {
 	return t
 }
 
-// placeSomehow places the tree while protecting the room of its nominated pods from its other pods.
-// If that fails, it places the tree without this protection. The attempt of a group in no tree
-// protects nominations itself, apart from the nominations of the group's reservation.
-func (t *treeAttempt) placeSomehow() (settled bool, err error) {
-	if t.root == nil {
-		a := t.leaves[0]
-		a.suspendNominations()
-		err = a.attempt.Place()
-		return err == nil && a.attempt.HasEnough(), err
-	}
-	t.beginPart()
-	if settled, err = t.placeInSomeOrder(); settled || err != nil || t.shortened {
-		return settled, err
-	}
-	return t.withoutNominations(t.placeInSomeOrder)
-}
-
-// placeInSomeOrder places the tree in upstream's order. If that fails, the failed groups are placed
-// first. It reports whether enough pods are placed.
-func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
-	if settled, err = t.placeTree(placeOptions{}); settled || err != nil {
-		return settled, err
-	}
-	if !t.placed || t.shortened {
-		return false, nil
-	}
-	failed := map[*groups.Group]bool{}
-	for _, a := range t.leaves {
-		failed[a.group] = !a.attempt.HasEnough() && slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Failure != nil })
-	}
-	return t.placeTree(placeOptions{first: failed})
-}
-
 // beginPart begins a part of the attempt (placing the tree, or making room for it) with the full
 // limit of work.
 func (t *treeAttempt) beginPart() {
@@ -380,4 +347,12 @@ func isWithin(n *cluster.Node, all []confine) bool {
 		}
 	}
 	return true
+}
+
+// placeOptions holds the options for placing a tree.
+type placeOptions struct {
+	// first holds groups to place, with the composites above them, before the other children.
+	first map[*groups.Group]bool
+	// preemption makes room by preemption for groups that do not fit; nil: no preemption.
+	preemption *gang.TreeRoom
 }

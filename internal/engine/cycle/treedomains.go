@@ -14,6 +14,117 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
+// This file places the pods of a tree: composite by composite, each in one domain of its topology
+// key if it has one.
+
+// placeSomehow places the tree while protecting the room of its nominated pods from its other pods.
+// If that fails, it places the tree without this protection. The attempt of a group in no tree
+// protects nominations itself, apart from the nominations of the group's reservation.
+func (t *treeAttempt) placeSomehow() (settled bool, err error) {
+	if t.root == nil {
+		a := t.leaves[0]
+		a.suspendNominations()
+		err = a.attempt.Place()
+		return err == nil && a.attempt.HasEnough(), err
+	}
+	t.beginPart()
+	if settled, err = t.placeInSomeOrder(); settled || err != nil || t.shortened {
+		return settled, err
+	}
+	return t.withoutNominations(t.placeInSomeOrder)
+}
+
+// placeInSomeOrder places the tree in upstream's order. If that fails, the failed groups are placed
+// first. It reports whether enough pods are placed.
+func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
+	if settled, err = t.placeTree(placeOptions{}); settled || err != nil {
+		return settled, err
+	}
+	if !t.placed || t.shortened {
+		return false, nil
+	}
+	failed := map[*groups.Group]bool{}
+	for _, a := range t.leaves {
+		failed[a.group] = !a.attempt.HasEnough() && slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Failure != nil })
+	}
+	return t.placeTree(placeOptions{first: failed})
+}
+
+// placeTree places the tree from scratch. It reports whether enough pods, and at least one pod, are
+// placed.
+func (t *treeAttempt) placeTree(how placeOptions) (settled bool, err error) {
+	t.failing = map[*groups.Composite]int{}
+	t.renew(t.root)
+	root := groups.Child{Composite: t.root}
+	settled, err = t.place(root, how)
+	if err != nil || !settled || !t.anyPlaced(root) {
+		t.rewind(t.root)
+		return false, err
+	}
+	return true, nil
+}
+
+// place places the pods below a child and reports whether the child is then settled. If not, place
+// takes the placements back.
+func (t *treeAttempt) place(child groups.Child, how placeOptions) (settled bool, err error) {
+	switch {
+	case child.Group != nil:
+		return t.placeGroup(child, how)
+	case child.Composite.TopologyKey() != "":
+		return t.placeInDomains(child.Composite, how)
+	}
+	return t.placeChildren(child.Composite, how)
+}
+
+// placeChildren places the children of a composite one after the other. The number of children to
+// preempt for is limited to the number that the composite lacks.
+func (t *treeAttempt) placeChildren(c *groups.Composite, how placeOptions) (settled bool, err error) {
+	count, least, left := 0, t.podGroups.progress.leastGroups(c), how.preemption.Len()
+	children := c.Children()
+	slices.SortStableFunc(children, func(a, b groups.Child) int {
+		return boolToInt(hasAny(b, how.first)) - boolToInt(hasAny(a, how.first))
+	})
+
+	var rest []groups.Child // children without placed pods
+	for _, child := range children {
+		settled, err := t.place(child, placeOptions{first: how.first})
+		if err != nil {
+			return false, err
+		}
+		if settled {
+			count++
+		}
+		if how.preemption != nil && !t.anyPlaced(child) {
+			rest = append(rest, child)
+		}
+	}
+
+	for _, child := range rest {
+		if count >= least && t.anyPlaced(groups.Child{Composite: c}) {
+			break
+		}
+		before := t.podGroups.progress.isSettled(child)
+		settled, err := t.place(child, how)
+		if err != nil {
+			return false, err
+		}
+		if settled && !before {
+			count++
+		}
+	}
+
+	// A composite with too few settled children gives up all of them, which frees their room for
+	// other parts of the tree.
+	if count >= least {
+		delete(t.failing, c)
+		return true, nil
+	}
+	t.failing[c] = count
+	t.rewind(c)
+	how.preemption.Restore(left)
+	return false, nil
+}
+
 // treePlacement is a placement of the pods below a composite in one domain.
 type treePlacement struct {
 	domain string
@@ -24,14 +135,6 @@ type treePlacement struct {
 	leave  [][]*cluster.Pod // units preempted for this placement
 	// failing is the value of treeAttempt.failing for this placement.
 	failing map[*groups.Composite]int
-}
-
-// placeOptions holds the options for placing a tree.
-type placeOptions struct {
-	// first holds groups to place, with the composites above them, before the other children.
-	first map[*groups.Group]bool
-	// preemption makes room by preemption for groups that do not fit; nil: no preemption.
-	preemption *gang.TreeRoom
 }
 
 // placeInDomains places the pods below a composite in one domain of its topology key. It chooses
@@ -193,77 +296,62 @@ func (t *treeAttempt) nameDomains(c *groups.Composite, key string) {
 	}
 }
 
-// place places the pods below a child and reports whether the child is then settled. If not, place
-// takes the placements back.
-func (t *treeAttempt) place(child groups.Child, how placeOptions) (settled bool, err error) {
-	switch {
-	case child.Group != nil:
-		return t.placeGroup(child, how)
-	case child.Composite.TopologyKey() != "":
-		return t.placeInDomains(child.Composite, how)
+// listProspects lists the domains of a key that may have room for the pods below a composite, the
+// best domain first. After each attempt that was ended early, the list starts with another domain.
+func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []string, how placeOptions) []gang.Prospect {
+	below := t.below(c)
+	if len(below) == 0 {
+		return nil
 	}
-	return t.placeChildren(child.Composite, how)
+	r := t.requestFor(below)
+	r.TopologyKey, r.Need = key, t.countNeeded(groups.Child{Composite: c})
+	list := gang.New(r).ListProspects(domains, how.preemption != nil)
+	from := t.root.Shortened * 7 % len(list)
+	return slices.Concat(list[from:], list[:from])
 }
 
-// placeChildren places the children of a composite one after the other. The number of children to
-// preempt for is limited to the number that the composite lacks.
-func (t *treeAttempt) placeChildren(c *groups.Composite, how placeOptions) (settled bool, err error) {
-	count, least, left := 0, t.podGroups.progress.leastGroups(c), how.preemption.Len()
-	children := c.Children()
-	slices.SortStableFunc(children, func(a, b groups.Child) int {
-		return boolToInt(hasAny(b, how.first)) - boolToInt(hasAny(a, how.first))
+// requestFor returns a request for the pods of some groups together.
+func (t *treeAttempt) requestFor(list []*groupAttempt) *gang.Request {
+	r := list[0].newRequest()
+	r.Members, r.TopologyKey = nil, ""
+	for _, a := range list {
+		for _, m := range a.members {
+			r.Members = append(r.Members, m.asked)
+		}
+	}
+	return r
+}
+
+// cannotBeBest reports whether a domain cannot improve on the fitting placements of a composite: it
+// requires more important victims, or would have a lower fill level with all pods.
+func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, how placeOptions) bool {
+	return slices.ContainsFunc(fitting, func(p treePlacement) bool {
+		if how.preemption != nil {
+			return !in.MayCostLess(p.leave)
+		}
+		return p.all && (p.full > in.Full || p.full == in.Full && p.domain < in.Domain)
 	})
-
-	var rest []groups.Child // children without placed pods
-	for _, child := range children {
-		settled, err := t.place(child, placeOptions{first: how.first})
-		if err != nil {
-			return false, err
-		}
-		if settled {
-			count++
-		}
-		if how.preemption != nil && !t.anyPlaced(child) {
-			rest = append(rest, child)
-		}
-	}
-
-	for _, child := range rest {
-		if count >= least && t.anyPlaced(groups.Child{Composite: c}) {
-			break
-		}
-		before := t.podGroups.progress.isSettled(child)
-		settled, err := t.place(child, how)
-		if err != nil {
-			return false, err
-		}
-		if settled && !before {
-			count++
-		}
-	}
-
-	// A composite with too few settled children gives up all of them, which frees their room for
-	// other parts of the tree.
-	if count >= least {
-		delete(t.failing, c)
-		return true, nil
-	}
-	t.failing[c] = count
-	t.rewind(c)
-	how.preemption.Restore(left)
-	return false, nil
 }
 
-// placeTree places the tree from scratch. It reports whether enough pods, and at least one pod, are
-// placed.
-func (t *treeAttempt) placeTree(how placeOptions) (settled bool, err error) {
-	t.failing = map[*groups.Composite]int{}
-	t.renew(t.root)
-	root := groups.Child{Composite: t.root}
-	settled, err = t.place(root, how)
-	if err != nil || !settled || !t.anyPlaced(root) {
-		t.rewind(t.root)
-		return false, err
+// countNeeded returns the minimum number of pods to place for a child.
+func (t *treeAttempt) countNeeded(of groups.Child) int {
+	if of.Group != nil {
+		return t.podGroups.progress.countMissing(of.Group)
 	}
-	return true, nil
+	least := t.podGroups.progress.leastGroups(of.Composite)
+	var needed []int
+	for _, child := range of.Composite.Children() {
+		if t.podGroups.progress.isSettled(child) {
+			least--
+		} else {
+			needed = append(needed, t.countNeeded(child))
+		}
+	}
+
+	sum := 0
+	slices.Sort(needed)
+	for _, count := range needed[:min(max(0, least), len(needed))] {
+		sum += count
+	}
+	return max(1, sum)
 }

@@ -4,10 +4,7 @@
 package cycle
 
 import (
-	"slices"
-
 	"github.com/berth-k8s/berth/internal/engine/gang"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // This file makes room for a tree that does not fit.
@@ -53,66 +50,6 @@ func (t *treeAttempt) asOne() *gang.Attempt {
 	r.Eligible, r.Need = nil, 1
 	r.Limits, r.Earlier = t.limits, gang.Memory{Shortened: t.root.Shortened}
 	return gang.New(r)
-}
-
-// requestFor returns a request for the pods of some groups together.
-func (t *treeAttempt) requestFor(list []*groupAttempt) *gang.Request {
-	r := list[0].newRequest()
-	r.Members, r.TopologyKey = nil, ""
-	for _, a := range list {
-		for _, m := range a.members {
-			r.Members = append(r.Members, m.asked)
-		}
-	}
-	return r
-}
-
-// listProspects lists the domains of a key that may have room for the pods below a composite, the
-// best domain first. After each attempt that was ended early, the list starts with another domain.
-func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []string, how placeOptions) []gang.Prospect {
-	below := t.below(c)
-	if len(below) == 0 {
-		return nil
-	}
-	r := t.requestFor(below)
-	r.TopologyKey, r.Need = key, t.countNeeded(groups.Child{Composite: c})
-	list := gang.New(r).ListProspects(domains, how.preemption != nil)
-	from := t.root.Shortened * 7 % len(list)
-	return slices.Concat(list[from:], list[:from])
-}
-
-// cannotBeBest reports whether a domain cannot improve on the fitting placements of a composite: it
-// requires more important victims, or would have a lower fill level with all pods.
-func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, how placeOptions) bool {
-	return slices.ContainsFunc(fitting, func(p treePlacement) bool {
-		if how.preemption != nil {
-			return !in.MayCostLess(p.leave)
-		}
-		return p.all && (p.full > in.Full || p.full == in.Full && p.domain < in.Domain)
-	})
-}
-
-// countNeeded returns the minimum number of pods to place for a child.
-func (t *treeAttempt) countNeeded(of groups.Child) int {
-	if of.Group != nil {
-		return t.podGroups.progress.countMissing(of.Group)
-	}
-	least := t.podGroups.progress.leastGroups(of.Composite)
-	var needed []int
-	for _, child := range of.Composite.Children() {
-		if t.podGroups.progress.isSettled(child) {
-			least--
-		} else {
-			needed = append(needed, t.countNeeded(child))
-		}
-	}
-
-	sum := 0
-	slices.Sort(needed)
-	for _, count := range needed[:min(max(0, least), len(needed))] {
-		sum += count
-	}
-	return max(1, sum)
 }
 
 // planRoom plans the victims for the tree. It returns nil if preemption would not help, or if the
@@ -182,21 +119,4 @@ func (t *treeAttempt) withoutNominations(place func() (settled bool, err error))
 		})
 	}
 	return settled, err
-}
-
-// shareRejectors makes every pod wait for the events that may help any pod of the tree.
-func (t *treeAttempt) shareRejectors() {
-	var rejectors []string
-	for _, a := range t.leaves {
-		a.noteRejectors()
-		rejectors = gang.WithNames(rejectors, a.rejectors)
-		for _, m := range a.members {
-			if m.asked.Failure != nil && m.asked.Reached() {
-				rejectors = gang.WithNames(rejectors, m.asked.RejectedBy())
-			}
-		}
-	}
-	for _, a := range t.leaves {
-		a.rejectors = slices.Clone(rejectors)
-	}
 }

@@ -4,19 +4,17 @@
 package cycle
 
 import (
-	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file returns a pod to the queue after a failed attempt and reports the reason to users: by
-// the event FailedScheduling and the condition PodScheduled. Pods are tried often, so both are
-// written only if their content is new.
+// This file reports the reason why a pod was not scheduled to users: by the event FailedScheduling
+// and the condition PodScheduled. Pods are tried often, so both are written only if their content
+// is new.
 
 // unschedulableReason is the reason why a pod is not placed. Pods of a class share it.
 type unschedulableReason struct {
@@ -25,65 +23,6 @@ type unschedulableReason struct {
 	pending []string // plugins that made the pod wait
 	reasons map[string]int
 }
-
-// requeueUnschedulable requeues an unschedulable pod to wait for a helpful event, and reports why.
-// nominate is the pod's new nomination; nil leaves it unchanged.
-func (s *attempts) requeueUnschedulable(a *podAttempt, w *unschedulableReason, nominate *string) {
-	s.observer().Attempted(a.Profile, Unschedulable, s.clock().Sub(a.watch))
-	s.queue.Rejected(a.item, w.plugins, w.pending, s.now)
-	s.preemptions.noteUnschedulable(a.item)
-	s.decisions.rememberFailure(a, decision.Unschedulable, w)
-	s.nominations.setNomination(&a.Attempt, a.item, nominate)
-	s.report(a.item, v1.PodReasonUnschedulable, w.message, nominate)
-}
-
-// unschedulable is implemented by errors that represent a plugin's verdict rather than a failure.
-type unschedulable interface {
-	error
-	Unschedulable() bool
-}
-
-// requeueFailed requeues a pod after an attempt that ended with an error, and reports the error. As
-// upstream, the pod is retried after its back-off without an event, and loses its nomination. An
-// error representing a plugin's verdict is reported as Unschedulable, but the pod also backs off.
-func (s *attempts) requeueFailed(a *podAttempt, err error) {
-	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
-	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
-		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
-	}
-	s.observer().Attempted(a.Profile, result, s.clock().Sub(a.watch))
-	s.queue.Failed(a.item, s.now)
-	s.decisions.rememberFailure(a, told, &unschedulableReason{message: err.Error()})
-	none := ""
-	s.nominations.setNomination(&a.Attempt, a.item, &none)
-	s.report(a.item, reason, err.Error(), &none)
-}
-
-// requeuePlacement requeues the pod of a placement.
-func (s *attempts) requeuePlacement(b *placement, err error) {
-	s.preemptions.forgetVictim(b.Pod.UID)
-	if refused := (*rejection)(nil); errors.As(err, &refused) {
-		none := ""
-		w := &unschedulableReason{message: refused.Error(), plugins: []string{refused.plugin}}
-		if refused.Pending {
-			w.pending = w.plugins
-		}
-		s.requeueUnschedulable(b.podAttempt, w, &none)
-	} else {
-		s.requeueFailed(b.podAttempt, err)
-	}
-	s.podGroups.memberLost(b, err)
-}
-
-// noteBound checks whether a bound pod completes the quorum of its group.
-func (s *attempts) noteBound(b *placement) {
-	if g := s.groupOf(b.item); g != nil {
-		s.podGroups.updateScheduled(g)
-	}
-}
-
-// bindAnswered reports a finished binding to preemptions.
-func (s *attempts) bindAnswered(b *placement) { s.preemptions.bindAnswered(b) }
 
 // repeatAfter is the time for which identical reports about a pod are suppressed: events with the
 // same message, and conditions whose write has not been observed yet. A pod waiting with many other
