@@ -23,40 +23,9 @@ import (
 // are faults only in strict mode. The errors are in the order of the input.
 func (s *Set) checkObjects(options Options) Errors {
 	c := checker{set: s, strict: options.Strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
-	checkDuplicates(&c, "Node", s.Nodes)
-	checkDuplicates(&c, "Pod", s.Pods)
-	checkDuplicates(&c, "Namespace", s.Namespaces)
-	checkDuplicates(&c, "Service", s.Services)
-	checkDuplicates(&c, "PersistentVolume", s.PersistentVolumes)
-	checkDuplicates(&c, "PersistentVolumeClaim", s.PersistentVolumeClaims)
-	checkDuplicates(&c, "ResourceQuota", s.ResourceQuotas)
-
-	checkDuplicates(&c, "LimitRange", s.LimitRanges)
-	checkDuplicates(&c, "PriorityClass", s.PriorityClasses)
-	checkDuplicates(&c, "RuntimeClass", s.RuntimeClasses)
-	checkDuplicates(&c, "PodDisruptionBudget", s.PodDisruptionBudgets)
-	checkDuplicates(&c, "StorageClass", s.StorageClasses)
-	checkDuplicates(&c, "CSINode", s.CSINodes)
-	checkDuplicates(&c, "CSIDriver", s.CSIDrivers)
-	checkDuplicates(&c, "CSIStorageCapacity", s.CSIStorageCapacities)
-
-	checkDuplicates(&c, "VolumeAttachment", s.VolumeAttachments)
-	checkDuplicates(&c, "ResourceSlice", s.ResourceSlices)
-	checkDuplicates(&c, "ResourceClaim", s.ResourceClaims)
-	checkDuplicates(&c, "ResourceClaimTemplate", s.ResourceClaimTemplates)
-	checkDuplicates(&c, "DeviceClass", s.DeviceClasses)
-	checkDuplicates(&c, "DeviceTaintRule", s.DeviceTaintRules)
-	checkDuplicates(&c, "Lease", s.Leases)
-	checkDuplicates(&c, "Workload", s.Workloads)
-
-	checkDuplicates(&c, "PodGroup", s.PodGroups)
-	checkDuplicates(&c, "CompositePodGroup", s.CompositePodGroups)
-	checkDuplicates(&c, "Deployment", s.Deployments)
-	checkDuplicates(&c, "ReplicaSet", s.ReplicaSets)
-	checkDuplicates(&c, "StatefulSet", s.StatefulSets)
-	checkDuplicates(&c, "DaemonSet", s.DaemonSets)
-	checkDuplicates(&c, "Job", s.Jobs)
-	checkDuplicates(&c, "ReplicationController", s.ReplicationControllers)
+	for _, k := range ordered {
+		c.checkDuplicates(k.name, k.list(s))
+	}
 	// Objects referenced in a recording may have been deleted since.
 	if !options.Lenient {
 		c.checkReferences(options.Over)
@@ -130,13 +99,13 @@ func (c *checker) onItsOwn(at place) bool {
 
 // checkDuplicates adds a fault for each object with the name of an earlier object of its kind. With
 // kubectl apply, the later object would replace the earlier one; here the user may mean either.
-func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
+func (c *checker) checkDuplicates(kind string, list []metav1.Object) {
 	type name struct{ namespace, name string }
 	first := make(map[name]place, len(list))
 	for i, o := range list {
-		id := name{P(o).GetNamespace(), P(o).GetName()}
+		id := name{o.GetNamespace(), o.GetName()}
 		at := c.set.places[kind][i]
-		c.subject = subject{kind, P(o)}
+		c.subject = subject{kind, o}
 		if before, found := first[id]; found {
 			c.addFault(at, at.line, "metadata.name", "%q: there is a %s of this name at %s:%d", id.name, kind,
 				c.set.fileName(before.file), before.line)

@@ -24,8 +24,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// kind is one kind of object used by Berth. A new kind requires a list in Set, a call of
-// registerKind, and an addition to checkObjects.
+// kind is one kind of object used by Berth. A new kind requires a list in Set and a call of
+// registerKind.
 type kind struct {
 	// name and apiVersion are as in manifests. namespaced reports whether the objects are in
 	// namespaces. typ is the Go type for decoding.
