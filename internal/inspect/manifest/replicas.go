@@ -4,21 +4,14 @@
 package manifest
 
 import (
-	"encoding/binary"
-	"fmt"
-	"hash/fnv"
-	"maps"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/utils/dump"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/workload"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // expandDeployments provides each Deployment with ReplicaSets for all its replicas: the ReplicaSets
@@ -50,7 +43,7 @@ func (e *expansion) expandDeployments() {
 		}
 		// A Deployment without any ReplicaSet is new.
 		if len(own) == 0 {
-			s.ReplicaSets = append(s.ReplicaSets, replicaSetOf(d))
+			s.ReplicaSets = append(s.ReplicaSets, workload.NewReplicaSet(d))
 			s.places["ReplicaSet"] = append(s.places["ReplicaSet"], s.places["Deployment"][i])
 			continue
 		}
@@ -65,54 +58,6 @@ func (e *expansion) expandDeployments() {
 			newest.Spec.Replicas = new(*newest.Spec.Replicas + missing)
 		}
 	}
-}
-
-// replicaSetOf returns the first ReplicaSet of a Deployment like its controller: with the hash of
-// the template in its name, labels and selector. It shares no data with the Deployment.
-func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
-	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
-	labels := maps.Clone(d.Spec.Template.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-
-	// The label separates the pods of a Deployment's different templates.
-	labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
-	selector := &metav1.LabelSelector{}
-	if d.Spec.Selector != nil {
-		selector = d.Spec.Selector.DeepCopy()
-	}
-
-	// Without the hash, the selector would match the pods of other revisions.
-	if selector.MatchLabels == nil {
-		selector.MatchLabels = map[string]string{}
-	}
-	selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
-	rs := &appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: d.Name + "-" + hash, Namespace: d.Namespace, Labels: maps.Clone(labels),
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
-		},
-		Spec: appsv1.ReplicaSetSpec{Replicas: new(*d.Spec.Replicas), Selector: selector, Template: *d.Spec.Template.DeepCopy()},
-	}
-
-	rs.Spec.Template.Labels = labels
-	return rs
-}
-
-// templateHash returns the deployment controller's hash of a template. For a template stored by an
-// API server, it equals the cluster's hash. For a hand-written template, which lacks defaults, it
-// may differ.
-func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
-	hasher := fnv.New32a()
-	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))
-	// The controller increases the collision count when another template has the same hash.
-	if collisions != nil {
-		hasher.Write(binary.LittleEndian.AppendUint32(nil, uint32(*collisions)))
-		// Upstream hashes a buffer of eight bytes but fills only four.
-		hasher.Write(make([]byte, 4))
-	}
-	return rand.SafeEncodeString(fmt.Sprint(hasher.Sum32()))
 }
 
 // replicaSets creates the pods of all ReplicaSets, including those of Deployments.

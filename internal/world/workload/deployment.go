@@ -5,6 +5,9 @@ package workload
 
 import (
 	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/dump"
 	"k8s.io/utils/ptr"
 )
 
@@ -72,6 +77,42 @@ func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.Replic
 		metav1.SetMetaDataAnnotation(&scaled[i].ObjectMeta, mostSeen, strconv.Itoa(int(wanted+maxSurge(d))))
 	}
 	return scaled
+}
+
+// NewReplicaSet returns the first ReplicaSet of a Deployment like its controller: with the hash of
+// the template in its name, labels and selector. It shares no data with the Deployment.
+func NewReplicaSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
+	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: d.Name + "-" + hash, Namespace: d.Namespace,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
+		},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: new(*d.Spec.Replicas), Selector: cmp.Or(d.Spec.Selector.DeepCopy(), &metav1.LabelSelector{}),
+			Template: *d.Spec.Template.DeepCopy(),
+		},
+	}
+	// The label separates the pods of a Deployment's different templates.
+	metav1.AddLabelToSelector(rs.Spec.Selector, appsv1.DefaultDeploymentUniqueLabelKey, hash)
+	metav1.SetMetaDataLabel(&rs.Spec.Template.ObjectMeta, appsv1.DefaultDeploymentUniqueLabelKey, hash)
+	rs.Labels = maps.Clone(rs.Spec.Template.Labels)
+	return rs
+}
+
+// templateHash returns the deployment controller's hash of a template. For a template stored by an
+// API server, it equals the cluster's hash. For a hand-written template, which lacks defaults, it
+// may differ.
+func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
+	hasher := fnv.New32a()
+	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))
+	// The controller increases the collision count when another template has the same hash.
+	if collisions != nil {
+		hasher.Write(binary.LittleEndian.AppendUint32(nil, uint32(*collisions)))
+		// Upstream hashes a buffer of eight bytes but fills only four.
+		hasher.Write(make([]byte, 4))
+	}
+	return rand.SafeEncodeString(fmt.Sprint(hasher.Sum32()))
 }
 
 // currentSet returns the oldest ReplicaSet with the Deployment's template, or nil. Several
