@@ -23,7 +23,7 @@ type core struct {
 // mutant is a mutation.
 type mutant struct {
 	name          string // CORE/NAME
-	reverts       string // the fix that the mutation reverts, in brackets
+	notes         string // in brackets: the reverted fix, and the mark of survivors
 	survives      bool   // no test is known to kill it
 	file, content string // the mutated file; "" for no mutation
 	count         int    // occurrences of the text to replace
@@ -57,9 +57,10 @@ func readList(text, root string) (cores []*core, err error) {
 		case word == "test":
 			c.tests = append(c.tests, fields)
 		case word == "mutation":
-			m = &mutant{name: c.name + "/" + fields[0], survives: strings.HasSuffix(rest, " survives")}
-			if _, number, ok := strings.Cut(strings.TrimSuffix(rest, " survives"), " reverts="); ok {
-				m.reverts = " (reverts fix " + number + ")"
+			m = &mutant{name: c.name + "/" + fields[0]}
+			for _, field := range fields[1:] { // reverts=NUMBER or survives
+				m.notes += " (" + field + ")"
+				m.survives = m.survives || field == "survives"
 			}
 			c.mutants = append(c.mutants, m)
 		case word == "-":

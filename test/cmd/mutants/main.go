@@ -114,7 +114,7 @@ func (b *bench) runCore(c *core) (unexpected int, err error) {
 			text = "SURVIVED"
 			unexpected++
 		}
-		fmt.Fprintf(b.out, "%-60s %-9s %6.1f s  %s\n", m.name+m.reverts, text, found.took.Seconds(), cmp.Or(found.failed, "-"))
+		fmt.Fprintf(b.out, "%-60s %-9s %6.1f s  %s\n", m.name+m.notes, text, found.took.Seconds(), cmp.Or(found.failed, "-"))
 	}
 	fmt.Fprintf(b.out, "%-60s %d of %d killed\n\n", c.name, killed, len(c.mutants))
 	return unexpected, nil

@@ -29,8 +29,8 @@ func TestMutationsAreApplied(t *testing.T) {
 
 	for mutation, expected := range map[string]struct{ line, err string }{
 		"mutation sign\n- return -n\n+ return n":                          {line: "p/sign killed TestAbs"},
-		"mutation zero reverts=7\n- n < 0\n+ n <= 0":                      {line: "p/zero (reverts fix 7) SURVIVED -", err: "1 mutations survived"},
-		"mutation zero survives\n- n < 0\n+ n <= 0":                       {line: "p/zero survived -"},
+		"mutation zero reverts=7\n- n < 0\n+ n <= 0":                      {line: "p/zero (reverts=7) SURVIVED -", err: "1 mutations survived"},
+		"mutation zero survives\n- n < 0\n+ n <= 0":                       {line: "p/zero (survives) survived -"},
 		"mutation loop\n- return -n\n+ for {\n+ }":                        {line: "p/loop killed TestAbs (hangs or crashes)"},
 		"mutation changed\n- return 7\n+ return\n- return -n\n+ return 0": {line: "p/changed killed TestAbs"},
 		"mutation absent\n- return 7\n+ return n":                         {err: "p/absent: the text to replace occurs 0 times"},
