@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // mutants measures which faults the tests of the pure cores detect. It applies the mutations of
-// mutations.txt one at a time, each of which stands for a fault of a core, and runs the tests of the
-// core. A mutation survives if all tests pass.
+// mutations.txt one at a time and runs the tests of the mutated core. Each mutation stands for a
+// fault of the core, and survives if all tests pass.
 //
 //	cd test && go run ./cmd/mutants -root .. [-run eviction/]
 //
-// The tree is not changed: the compiler gets mutated files by -overlay. The exit status is 1 if the
-// text of a mutation does not occur exactly once, if tests fail without a mutation, or if a mutation
-// survives that is not marked as surviving.
+// The tree is not changed: the compiler receives mutated files by -overlay. The exit status is 1 if
+// the text of a mutation does not occur exactly once, if tests fail without a mutation, or if an
+// unmarked mutation survives.
 package main
 
 import (
@@ -171,8 +171,8 @@ func (b *bench) compile(pkg, binary string, m *mutant) error {
 	return nil
 }
 
-// execute runs a test binary and returns its failed tests. If the binary exceeds its limit, or needs
-// far too much memory, the test begun last has failed.
+// execute runs a test binary and returns its failed tests. If the binary exceeds its limit or needs
+// far too much memory, it returns the test begun last.
 func (b *bench) execute(binary string, test []string, seed string) (failed string, took time.Duration) {
 	limits := fmt.Sprintf(`ulimit -t %d; ulimit -v 6000000; exec "$@"`, int(b.limit.Seconds()))
 	args := []string{"-c", limits, "sh", binary, "-test.v", "-test.timeout=20m", "-test.failfast"}
