@@ -38,8 +38,8 @@ func (s *Server) serveLabels(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveObjects serves GET /api/objects?namespace=&workload=Kind/name&node=. It returns objects that
-// are not part of the stream: all budgets, the workload, and the ResourceSlices of the node with the
-// claims that use their pools.
+// are not part of the stream: all budgets, the workload, and the ResourceSlices of the node with
+// the claims that use their pools.
 func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 	select { // one request holds the objects of the cluster at a time
 	case a.turn <- struct{}{}:

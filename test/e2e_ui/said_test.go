@@ -69,8 +69,8 @@ func TestPodsOnNoNodeAreSaid(t *testing.T) {
 func TestPreemptionUnderWayAsksForNothing(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
 	words := eval[string](p, `import('/pod.js').then(({PodView}) => {
-		const store = {queue: new Map(), evictions: new Map(), nodes: new Map(), summary: {}, now: () => 0};
-		const view = new PodView(store, 'default', 'urgent', {back: '', whatIf() {}, mark() {}});
+		const store = {queue: new Map(), evictions: new Map(), nodes: new Map(), events: [], summary: {}, now: () => 0};
+		const view = new PodView(store, 'default', 'urgent', {back: '', whatIf() {}, mark() {}, locate() {}});
 		view.asking.abort();
 		view.show({state: 'Pending', summary: 'None of 1 nodes can take the pod.', pod: {priority: 1000, nominatedNode: 'node-1'}, source: {asOf: '2026-11-20T12:00:00Z'},
 			leaving: {node: 'node-1', pods: [{namespace: 'default', name: 'victim'}], until: '2026-11-20T12:00:30Z', preempted: true}}, []);

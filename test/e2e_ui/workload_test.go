@@ -77,9 +77,9 @@ func TestAWorkloadHasAPage(t *testing.T) {
 	pictures(t, ui.URL, "#/workload/shop/Deployment/cart", "2-workload", "document.body.textContent.includes('cart-budget') && document.querySelector('#body .list').dataset.rows === '4'")
 }
 
-// TestFiltersAndLegendAffectTheMap verifies that an entry of the legend and the filters of pods fade
-// the other pods on the map, that a workload's color survives a reload with further workloads, and
-// that opening a pod marks its node.
+// TestFiltersAndLegendAffectTheMap verifies that an entry of the legend fades the other pods on the
+// map, that a workload's color survives a reload with further workloads, and that opening a pod
+// marks its node.
 func TestFiltersAndLegendAffectTheMap(t *testing.T) {
 	c := deployed()
 	ui := ofCrowd(t, c)

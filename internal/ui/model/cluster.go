@@ -80,7 +80,7 @@ func New() *Cluster {
 		groups: map[types.NamespacedName]*group{}, dirtyGroups: map[types.NamespacedName]bool{},
 		queue: map[types.UID]Waiting{}, evictions: map[types.UID]Leaving{},
 	}
-	c.departures = departures{byPod: map[types.UID]*Departure{}, changed: map[types.UID]bool{}}
+	c.departures = departures{byPod: map[types.UID]*Departure{}}
 	c.Trees = Trees{
 		byName: map[types.NamespacedName]*composite{}, dirty: map[types.NamespacedName]bool{}, groups: c.groups, dirtyGroups: c.dirtyGroups,
 	}

@@ -34,6 +34,8 @@ type Departure struct {
 
 	owner string    // Kind/name of the controller; of an event about an unknown pod only the name
 	next  types.UID // UID of the replacement
+
+	changed bool // changed since the last Changes
 }
 
 // mostDepartures bounds the kept departures.
@@ -42,10 +44,9 @@ const mostDepartures = 1000
 // departures holds the last departures by the UID of the pod.
 type departures struct {
 	byPod   map[types.UID]*Departure
-	order   []types.UID        // in the order in which they were added
-	changed map[types.UID]bool // changed since the last Changes
-	fresh   []types.UID        // pods added since the last Changes: possible replacements
-	foreign bool               // a departure was added for a pod that is not known
+	order   []types.UID // in the order in which they were added
+	fresh   []types.UID // pods added since the last Changes: possible replacements
+	foreign bool        // a departure was added for a pod that is not known
 }
 
 // departure returns the departure of a pod, adding it if needed, and marks it as changed.
@@ -58,12 +59,11 @@ func (d *departures) departure(uid types.UID, added Departure) *Departure {
 		if len(d.order) > 2*mostDepartures {
 			for _, old := range d.order[:mostDepartures] {
 				delete(d.byPod, old)
-				delete(d.changed, old)
 			}
 			d.order = slices.Clone(d.order[mostDepartures:])
 		}
 	}
-	d.changed[uid] = true
+	known.changed = true
 	return known
 }
 
@@ -71,8 +71,8 @@ func (d *departures) departure(uid types.UID, added Departure) *Departure {
 func (d *departures) notePod(now int64, p *Pod, taint string) {
 	if known := d.byPod[p.uid()]; p.takesRoom() && (p.cause != "" || p.going != 0 || known != nil) {
 		row := d.departure(p.uid(), p.departure(now))
-		row.Reason, row.Node, row.Workload, row.Priority, row.owner, row.Gone = cmp.Or(p.cause, row.Reason), p.eviction.Node, p.workload, p.priority, p.owner, 0
-		row.Message = cmp.Or(row.Message, taint)
+		row.Node, row.Workload, row.Priority, row.owner = p.eviction.Node, p.workload, p.priority, p.owner
+		row.Reason, row.Message, row.Gone = cmp.Or(p.cause, row.Reason), cmp.Or(row.Message, taint), 0
 	}
 }
 
@@ -91,21 +91,20 @@ func (d *departures) notePodGone(now int64, p *Pod) {
 	}
 }
 
-// removals are the reasons of events about pods that are removed.
-var removals = map[string]bool{"Preempted": true, "TaintManagerEviction": true, "DeviceTaintManagerEviction": true, "Evicted": true, "Rebalanced": true}
-
 // noteEvent adds the message of an event to the departure of its pod. After a restart, the event is
 // all that is known of the departure.
 func (d *departures) noteEvent(e *Event) {
-	if !removals[e.Reason] || e.Kind != "Pod" || e.pod == "" || strings.HasPrefix(e.Message, "Cancelling") {
+	if e.Kind != "Pod" || e.pod == "" || strings.HasPrefix(e.Message, "Cancelling") {
 		return
 	}
-	owner := e.Name[:max(0, strings.LastIndexByte(e.Name, '-'))]
-	_, node, _ := strings.Cut(e.Message, " on node ")
-	_, known := d.byPod[e.pod]
-	d.foreign = d.foreign || !known
-	row := d.departure(e.pod, Departure{Namespace: e.Namespace, Name: e.Name, Reason: e.Reason, Node: node, At: e.At, Gone: -1, owner: owner})
-	row.By, row.Message = e.By, e.Message
+	switch e.Reason {
+	case "Preempted", "TaintManagerEviction", "DeviceTaintManagerEviction", "Evicted", "Rebalanced":
+		_, node, _ := strings.Cut(e.Message, " on node ")
+		d.foreign = d.foreign || d.byPod[e.pod] == nil
+		row := d.departure(e.pod, Departure{Namespace: e.Namespace, Name: e.Name, Reason: e.Reason, Node: node, At: e.At, Gone: -1,
+			owner: e.Name[:max(0, strings.LastIndexByte(e.Name, '-'))]})
+		row.By, row.Message = e.By, e.Message
+	}
 }
 
 // replacedBy returns the oldest departure without a replacement that a new pod may replace, or nil.
@@ -132,8 +131,7 @@ func (d *departures) news(now int64, pods map[types.UID]*Pod) (list []Departure)
 	for _, row := range d.byPod {
 		used[row.next] = true
 		if p := pods[row.next]; p != nil && row.NextNode == "" && p.eviction.Node != "" {
-			row.NextNode, row.NextPlaced = p.eviction.Node, now
-			d.changed[types.UID(row.UID)] = true
+			row.NextNode, row.NextPlaced, row.changed = p.eviction.Node, now, true
 		}
 	}
 	d.fresh = slices.DeleteFunc(d.fresh, func(uid types.UID) bool { return pods[uid] == nil || pods[uid].owner == "" || used[uid] })
@@ -143,14 +141,15 @@ func (d *departures) news(now int64, pods map[types.UID]*Pod) (list []Departure)
 	for _, uid := range d.fresh {
 		p := pods[uid]
 		if row := d.replacedBy(p); row != nil {
-			row.next, row.Next, row.NextNode, row.Workload = uid, p.eviction.Name.Name, p.eviction.Node, p.workload
-			d.changed[types.UID(row.UID)] = true
+			row.next, row.Next, row.NextNode, row.Workload, row.changed = uid, p.eviction.Name.Name, p.eviction.Node, p.workload, true
 		}
 	}
-	for uid := range d.changed {
-		list = append(list, *d.byPod[uid])
+	for _, row := range d.byPod {
+		if row.changed {
+			row.changed = false
+			list = append(list, *row)
+		}
 	}
-	clear(d.changed)
 	d.fresh, d.foreign = nil, false
 	return list
 }

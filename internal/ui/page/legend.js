@@ -1,6 +1,6 @@
 // What colours and signs on the map mean.
 
-import {h, keepFocus} from './dom.js';
+import {h, keepFocus, replace} from './dom.js';
 import {count, cpu, memory, natural, plural, stranded} from './format.js';
 import {podColours, priorityColour} from './blocks.js';
 import {contrast, fill, freeColour, kindColour, kindNames, kindOf, signs, taintKind, workloadColour, zoneColour} from './colours.js';
@@ -55,6 +55,16 @@ export function drawLegend(box, store, view, filters) {
     const {grouping} = view, zones = [...new Set(nodes.filter((n) => grouping.shows(n)).map((n) => grouping.of(n)))].sort(natural);
     show(box, zones.slice(0, 12).map((zone, i) => choice(grouping.zoomed === zone, () => grouping.zoom(zone), swatch(zoneColour(i)), zone || 'no ' + (grouping.key || 'zone'))), zones.length > 12 ? h('span', {class: 'entry'}, `and ${zones.length - 12} more`) : null, also);
   }
+}
+
+// drawUnseen explains why the chosen view cannot be drawn, and offers another one.
+export function drawUnseen(box, store, view, choose) {
+  const what = {workload: 'Workloads', namespace: 'Namespaces', priority: 'Priorities'}[view.colour];
+  box.hidden = !what || view.blocks || view.shape !== 'map' || !store.summary?.pods || !view.drawn; // without pods there is nothing to draw
+  const words = `${what} cannot be drawn: ${plural(store.nodes.size, 'node')} leave no room for pods. The map shows the state of the nodes; search and filters find pods.`;
+  if (box.hidden || box.dataset.words === words) return;
+  box.dataset.words = words;
+  replace(box, h('span', {}, words), h('button', {type: 'button', class: 'small', onclick: choose}, 'Show requests'));
 }
 
 const most = 9; // entries that are read

@@ -6,7 +6,7 @@ import {Split, overdue} from './attention.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {List} from './list.js';
 import {Budgets} from './budgets.js';
-import {Picture, victimOf} from './preempt.js';
+import {Picture, preemptions, victimOf} from './preempt.js';
 
 export function blank(title, words) {
   return [h('strong', {}, title), h('span', {}, words)];
@@ -45,7 +45,7 @@ export class Evictions {
   }
 
   update() {
-    const by = victimOf(this.store), rows = new Map();
+    const list = preemptions(this.store), by = victimOf(list), rows = new Map();
     for (const p of this.store.evictions.values()) {
       if (!this.filters.pod(p)) continue;
       const known = this.rows.get(p.uid); // the same object as long as it says the same
@@ -53,7 +53,7 @@ export class Evictions {
       rows.set(p.uid, same ? known : {...p, row: p, by: by.get(p.uid), overdue: late});
     }
     this.rows = rows;
-    this.picture.update();
+    this.picture.update(list);
     this.list.set(this.split.of(rows.values()));
     this.looked = Date.now();
   }
@@ -140,8 +140,8 @@ function state(n) {
 export const tabs = (store) => [
   ['queue', 'Pending', () => store.summary?.pending || 0],
   ['evictions', 'Evictions', () => store.summary?.leaving || 0],
-  ['history', 'History', () => 0],
   ['events', 'Events', () => 0],
+  ['history', 'History', () => 0],
   ['what-if', 'What if', () => 0],
 ].map(([id, title, n]) => ({id, title, href: link(id), n}));
 

@@ -3,13 +3,13 @@
 import {h, known, link, radios, remembered, replace, text} from './dom.js';
 import {count, natural, plural, span, time} from './format.js';
 import {podColours, tally} from './blocks.js';
-import {setDark, settleWorkloads} from './colours.js';
+import {settleWorkloads} from './colours.js';
 import {describe, describePod} from './describe.js';
 import {Filters} from './filters.js';
 import {Keys} from './keys.js';
 import {Grouping} from './grouping.js';
 import {History} from './history.js';
-import {drawLegend} from './legend.js';
+import {drawLegend, drawUnseen} from './legend.js';
 import {Events, Evictions, NodeTable, blank, tabs} from './lists.js';
 import {Map2D} from './map.js';
 import {NodeView} from './node.js';
@@ -21,6 +21,7 @@ import {Search} from './search.js';
 import {Store} from './store.js';
 import {Strip} from './strip.js';
 import {drawSummary, problems, wall} from './summary.js';
+import {themed} from './theme.js';
 import {WorkloadView} from './workload.js';
 import {WhatIf} from './whatif.js';
 import {ask, follow, session} from './stream.js';
@@ -126,17 +127,7 @@ function legend() {
   settleWorkloads(view.tally.namespaces);
   if (view.colour === 'priority' && JSON.stringify(view.tally.priorities) !== before) map.redraw();
   drawLegend($('legend'), store, view, filters);
-  unseen();
-}
-
-// unseen explains why the chosen view cannot be drawn.
-function unseen() {
-  const box = $('unseen'), what = {workload: 'Workloads', namespace: 'Namespaces', priority: 'Priorities'}[view.colour];
-  box.hidden = !what || view.blocks || view.shape !== 'map' || !store.nodes.size || !$('map').dataset.nodes;
-  const words = `${what} cannot be drawn: ${plural(store.nodes.size, 'node')} leave no room for pods. The map shows the state of the nodes; search and filters find pods.`;
-  if (box.hidden || box.dataset.words === words) return;
-  box.dataset.words = words;
-  replace(box, h('span', {}, words), h('button', {type: 'button', class: 'small', onclick: () => { chosen.colour('fill', true); $('colour').querySelector('[aria-checked=true]').focus(); }}, 'Show requests'));
+  drawUnseen($('unseen'), store, view, () => { chosen.colour('fill', true); $('colour').querySelector('[aria-checked=true]').focus(); });
 }
 
 // tip says what is under the pointer: a node, or a pod in it.
@@ -399,31 +390,7 @@ setInterval(() => { if (!document.hidden) strip.plan(); if (store.summary) { dra
 if (wall) setInterval(() => { if (store.summary) drawSummary($('summary'), store); }, 1000);
 document.body.classList.toggle('wall', wall);
 
-// Light and dark.
-
-const system = matchMedia('(prefers-color-scheme: dark)');
-function theme() {
-  const choice = remembered.get('theme', 'system');
-  document.documentElement.dataset.theme = choice;
-  setDark(choice === 'dark' || choice === 'system' && system.matches);
-  const button = $('theme');
-  text(button, {system: '◐', light: '☀', dark: '☾'}[choice]);
-  button.setAttribute('aria-label', {system: 'Colours: as the system', light: 'Colours: light', dark: 'Colours: dark'}[choice]);
-  button.title = button.getAttribute('aria-label');
-  legend();
-  map.redraw();
-  strip.plan();
-}
-$('theme').addEventListener('click', () => {
-  const order = ['system', 'light', 'dark'];
-  remembered.set('theme', order[(order.indexOf(remembered.get('theme', 'system')) + 1) % 3]);
-  theme();
-});
-system.addEventListener('change', theme);
-
-// Paper is light, and has room for all rows of a list.
-addEventListener('beforeprint', () => { setDark(false); map.all = true; map.draw(); shown?.list?.print(true); });
-addEventListener('afterprint', () => { shown?.list?.print(false); theme(); });
+const theme = themed($('theme'), {redraw: () => { legend(); map.redraw(); strip.plan(); }, print: (on) => { map.all = true; map.draw(); shown?.list?.print(on); }});
 
 addEventListener('hashchange', go);
 // The way back may lead to another forecast, another filter, or other colours.

@@ -170,6 +170,7 @@ export class Map2D {
     const nodes = [...rows.values()].filter((node) => node && this.view.grouping.shows(node));
     this.layout = layout(nodes, width, height, (node) => this.view.grouping.of(node));
     this.ratio = Math.min((devicePixelRatio || 1) * (this.box.currentCSSZoom || 1), 3);
+    this.view.drawn = true;
     this.view.blocks = roomFor(this.layout.size) && nodes.some((node) => node.blocks);
     this.names(nodes);
     for (const canvas of [this.base, this.top]) {

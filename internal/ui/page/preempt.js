@@ -37,17 +37,16 @@ export class Picture {
     this.element = h('div', {class: 'preemptions', hidden: true});
   }
 
-  // update returns the preemptions that are drawn. The document changes only if they do, so that the focus stays.
-  update() {
-    const list = preemptions(this.store).filter(this.only), drawn = JSON.stringify(list);
-    if (drawn === this.drawn) return list;
+  // update draws these preemptions. The document changes only if they do, so that the focus stays.
+  update(all = preemptions(this.store)) {
+    const list = all.filter(this.only), drawn = JSON.stringify([list.slice(0, most), list.length]);
+    if (drawn === this.drawn) return;
     this.drawn = drawn;
     this.counts = [];
     this.element.hidden = !list.length;
     keepFocus(this.element, () => replace(this.element, list.slice(0, most).map((p) => this.#draw(p)),
       list.length > most ? h('p', {class: 'quiet'}, `and ${plural(list.length - most, 'more preemption')}`) : null));
     this.tick();
-    return list;
   }
 
   #draw({pod, node, victims}) {
@@ -79,4 +78,4 @@ const priority = (p) => h('span', {class: 'priority'}, 'priority ' + count(p.pri
 const arrow = () => h('span', {class: 'to', 'aria-hidden': 'true'}, '→');
 
 // victimOf maps the UID of each victim to the pod that preempts it.
-export const victimOf = (store) => new Map(preemptions(store).flatMap(({pod, victims}) => (pod ? victims.map((v) => [v.uid, pod]) : [])));
+export const victimOf = (list) => new Map(list.flatMap(({pod, victims}) => (pod ? victims.map((v) => [v.uid, pod]) : [])));

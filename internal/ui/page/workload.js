@@ -1,6 +1,6 @@
 // One workload: its pods, where they run, what its budgets allow, how far its rollout is, and a forecast of a drain.
 
-import {h, keepFocus, link, nodeLink, nodeTail, podLink, replace} from './dom.js';
+import {h, keepFocus, link, narrow, nodeLink, nodeTail, podLink, replace} from './dom.js';
 import {age, count, moment, natural, plural} from './format.js';
 import {blank, countdown, tall} from './lists.js';
 import {List} from './list.js';
@@ -19,7 +19,7 @@ export class WorkloadView {
     this.facts = h('div', {class: 'facts'});
     this.objects = h('div', {class: 'fact-group', 'aria-live': 'polite'});
     this.list = new List({
-      label: 'Pods of ' + name, key: (p) => p.uid, height: tall(44), name: 'pods', sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
+      label: 'Pods of ' + name, key: (p) => p.uid, height: (rows) => (narrow.matches ? 86 : tall(44)(rows)), name: 'pods', sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
       columns: [
         {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', sort: (p) => p.name, compare: natural, cell: (p) => h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)),
           h('div', {class: 'line why'}, [p.status, age(store.now() - p.created) + ' old'].join(' · ')))},
@@ -67,7 +67,8 @@ export class WorkloadView {
     }
   }
 
-  show({pods, nodes}) {
+  show(chosen) {
+    const {pods, nodes} = this.chosen = chosen;
     const placed = Object.entries(nodes).sort((a, b) => b[1] - a[1] || natural(a[0], b[0])), zones = new Map();
     for (const [node, n] of placed) {
       const zone = this.store.nodes.get(node)?.zone || 'no zone';
@@ -91,7 +92,10 @@ export class WorkloadView {
       this.objects));
   }
 
-  changed(detail) { if (detail.fresh || detail.queue || detail.evictions || detail.nodes.size) this.load(); }
+  changed(detail) {
+    if (detail.fresh && this.chosen) this.show(this.chosen); // zones and pending pods are known now
+    if (detail.fresh || detail.queue || detail.evictions || detail.nodes.size) this.load();
+  }
   tick() { this.list.tick(); }
   close() { this.closed = true; this.mark(null, null); }
 }
