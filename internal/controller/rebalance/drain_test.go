@@ -144,6 +144,7 @@ func showDraining(plan *rebalance.Draining) string {
 // before.
 func TestDrainsOfRandomWorlds(t *testing.T) {
 	evicted, replaced, stranded := 0, 0, 0
+	injected := map[virtual.Injection]int{}
 	seed, end, runs := seeds(500, 200)
 	for ; seed < end; seed++ {
 		s := randomStage(t, seed)
@@ -195,6 +196,7 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 			}
 			s.Run(2 * time.Minute)
 		}
+		virtual.Add(injected, s.line.Injected)
 		evicted += len(s.evicted)
 		replaced += s.results[string(execute.Replaced)]
 		s.judgeDrain(options, pending)
@@ -207,7 +209,8 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d worlds, %d pods evicted, %d after their successors were ready, %d drains stopped because a pod would find no node", runs, evicted, replaced, stranded)
+	t.Logf("%d worlds, %d pods evicted, %d after their successors were ready, %d drains stopped because a pod would find no node%s",
+		runs, evicted, replaced, stranded, virtual.Summary(injected))
 	if evicted < runs/4 || stranded < runs/10 || replaced < runs/50 {
 		t.Errorf("%d pods evicted, %d replaced and %d drains stopped in %d worlds: they are too quiet to show anything", evicted, replaced, stranded, runs)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestRollsOfRandomWorlds rolls nodes of random clusters, while it kills and restarts the process
@@ -24,6 +25,7 @@ import (
 // after a complete roll no further pod is pending.
 func TestRollsOfRandomWorlds(t *testing.T) {
 	rolled, evicted := 0, 0
+	injected := map[virtual.Injection]int{}
 	seed, end, runs := seeds(300, 60)
 	for ; seed < end; seed++ {
 		s := randomStage(t, seed)
@@ -59,13 +61,14 @@ func TestRollsOfRandomWorlds(t *testing.T) {
 		if len(s.rolls) == 1 && s.rolls[0].Stopped == "" {
 			rolled++
 		}
+		virtual.Add(injected, s.line.Injected)
 		evicted += len(s.evicted)
 		s.report(seed)
 		if t.Failed() {
 			return
 		}
 	}
-	t.Logf("%d worlds, %d rolled, %d pods evicted", runs, rolled, evicted)
+	t.Logf("%d worlds, %d rolled, %d pods evicted%s", runs, rolled, evicted, virtual.Summary(injected))
 	if rolled < runs/10 || evicted < runs/10 {
 		t.Errorf("%d rolls and %d evictions in %d worlds: they are too quiet to show anything", rolled, evicted, runs)
 	}
