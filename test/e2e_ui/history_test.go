@@ -41,7 +41,9 @@ func TestTheHistoryListsPodsThatLeft(t *testing.T) {
 	p.click("#body .reasons button")
 	p.wait("document.querySelector('#body .list').dataset.rows === '2'")
 	pictures(t, ui.URL, "#/history", "3-history", "document.querySelector('#body .list').dataset.rows === '2'")
-	// A dashboard that starts later knows the departures from events and terminating pods.
+	// After a restart, the departures are known from events and terminating pods.
+	p.Forgive() // connections fail
+	ui.Kill()
 	later := open(t, ofCrowd(t, c).URL, "#/history", desk)
 	later.shows("#body .rows", "cart-5d4f-early")
 	later.shows("#body .rows", "cart-5d4f-0")

@@ -89,8 +89,8 @@ export function settleWorkloads(names) {
   for (const name of names) if (slots.has(name)) uses[slots.get(name)]++;
   for (const name of fresh) {
     const first = [...name].reduce((sum, c) => (sum * 31 + c.charCodeAt(0)) >>> 0, 7), fewest = Math.min(...uses);
-    let slot = first % all;
-    while (uses[slot] > fewest) slot = (slot + 1) % all;
+    let tries = 0, slot; // pale shades come last
+    do slot = (first + tries) % tints.light.length + Math.floor(tries / tints.light.length) * tints.light.length; while (uses[slot] > fewest && ++tries < all);
     uses[slot]++;
     slots.set(name, slot);
   }
