@@ -76,6 +76,9 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/tasks/rebalance.md", "berth rebalance", "the README has it in a script"},
 	{"docs/tasks/drain.md", "berth drain", drains},
 	{"docs/tasks/drain-without-downtime.md", "berth drain", drains},
+	{"docs/tasks/guard-evictions.md", "berth up", guards},
+	{"docs/tasks/guard-evictions.md", "kubectl create", guards},
+	{"docs/tasks/guard-evictions.md", "kubectl drain", guards},
 	{"docs/tasks/roll-nodes.md", "berth drain", drains},
 	{"docs/tasks/install.md", "helm install", needsHelm},
 	{"docs/tasks/replace-kube-scheduler.md", "helm install", needsHelm},
@@ -125,6 +128,7 @@ const (
 		"the chart with the helm command"
 	needsKubeadm = "a control plane node of kubeadm's: TestFilesOfKubeadm does it to a copy of the files"
 	needsRoot    = "root and containerd"
+	guards       = "test/e2e drains every node of a cluster with these objects"
 	drains       = "test/e2e_explain drains a node that it has filled"
 	measures     = "minutes, and alone on the machine"
 	longer       = "minutes: make test has it with less"

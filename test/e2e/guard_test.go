@@ -114,7 +114,7 @@ func TestEveryDrainFindsAReplacementReady(t *testing.T) {
 			t.Errorf("at some time no pod of %s was ready", app)
 		}
 	}
-	// Nothing is left behind.
+	// All scales and labels are restored.
 	eventually(t, patience, func() error {
 		list, err := c.client.AppsV1().Deployments("default").List(background(), metav1.ListOptions{})
 		if err != nil {

@@ -5,7 +5,7 @@
 // mutations.txt one at a time and runs the tests of the mutated core. Each mutation stands for a
 // fault of the core, and survives if all tests pass.
 //
-//	cd test && go run ./cmd/mutants -root .. [-run eviction/]
+//	cd test && go run ./cmd/mutants -root .. [-only eviction/]
 //
 // The tree is not changed: the compiler receives mutated files by -overlay. The exit status is 1 if
 // the text of a mutation does not occur exactly once, if tests fail without a mutation, or if an
@@ -49,7 +49,7 @@ type result struct {
 
 func main() {
 	root := flag.String("root", "..", "root of the tree to test")
-	only := flag.String("run", "", "regular expression of the mutations to run, as CORE/NAME")
+	only := flag.String("only", "", "regular expression of the mutations to run, as CORE/NAME")
 	seeds := flag.String("seeds", "1", "base seeds of random tests, which must fail under each of them")
 	dry := flag.Bool("n", false, "only check that the text of every mutation occurs once")
 	flag.Parse()

@@ -48,16 +48,13 @@ func reportGuard(ctx context.Context, events *eventlog.Log, a execute.DrainProgr
 	}
 	klog.FromContext(ctx).V(2).Info("Held eviction", "pod", klog.KRef(a.Pod.Namespace, a.Pod.Name), "result", a.Result, "message", a.Message)
 	guarded.WithLabelValues(string(a.Result)).Inc()
-	reason, message, kind := "", "", v1.EventTypeNormal
+	pod := v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID}
 	switch a.Result {
 	case execute.Raised:
-		reason, message = "EvictionHeld", "Starts a replacement before the eviction: "+a.Message
+		events.Add(pod, v1.EventTypeNormal, "EvictionHeld", "Starts a replacement before the eviction: "+a.Message)
 	case execute.Replaced:
-		reason, message = "Replaced", "Leaves "+a.Pod.From+"; its replacement is ready"
+		events.Add(pod, v1.EventTypeNormal, "Replaced", "Leaves "+a.Pod.From+"; its replacement is ready")
 	case execute.Restored:
-		reason, message, kind = "ReplacementFailed", a.Message, v1.EventTypeWarning
-	default:
-		return
+		events.Add(pod, v1.EventTypeWarning, "ReplacementFailed", a.Message)
 	}
-	events.Add(v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID}, kind, reason, message)
 }
