@@ -219,7 +219,7 @@ func TestDrainsOfRandomWorlds(t *testing.T) {
 // injectPassing injects faults of requests that are repeated, cuts of watches, and a freeze.
 func (s *stage) injectPassing() {
 	for _, kind := range []string{"Evict", "Scale", "Mark"} {
-		for _, r := range virtual.Every(0.03) {
+		for _, r := range virtual.Every(0.1) {
 			if r.Kind = kind; r.Fault != virtual.Forbidden {
 				s.line.Rules = append(s.line.Rules, r)
 			}
