@@ -57,7 +57,7 @@ func workloadOf(namespace string, replicas int32, note string) *appsv1.ReplicaSe
 func departureFor(p *v1.Pod) rebalance.Departure {
 	return rebalance.Departure{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: "ReplicaSet/web", From: "a", To: "b",
 		Surge: &rebalance.Surge{Scaled: rebalance.Scaled{Kind: "ReplicaSet", Namespace: p.Namespace, Name: "web",
-			UID: types.UID(p.Namespace + "/web")}, Replicas: 1}}
+			UID: p.OwnerReferences[0].UID}, Replicas: 1}}
 }
 
 // last returns the last action of a type, or fails.
