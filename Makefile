@@ -78,8 +78,8 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@cd test && go test ./lifecycle -lives=$$((50 * $(SCALE))) -timeout 2h
 	@cd test/karpenter && go test ./...
 	@$(ALLTESTS) $$((200 * $(SCALE)))x -wide fuzz
-	@$(MAKE) --no-print-directory mutants
 	@$(MAKE) race
+	@$(MAKE) --no-print-directory mutants
 
 mutants: ## which faults the tests of the pure cores detect: mutations, one at a time (about half an hour)
 	@echo "==> mutations of the pure cores"

@@ -29,7 +29,8 @@ const (
 	Admitted = "admitted: "
 )
 
-// DefaultDeadline is shorter than the deadlines of common evictors.
+// DefaultDeadline is shorter than the deadlines of common evictors. It is also the longest one, and
+// the time for which the controller tries to replace a pod.
 const DefaultDeadline = 10 * time.Minute
 
 const (

@@ -115,7 +115,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"hold evictions of pods of Deployments and ReplicaSets until a replacement is ready; requires a berth controller with "+
 			"--controllers=*,eviction-guard, and permission to get and patch pods")
 	flags.DurationVar(&o.GuardDeadline, "guard-deadline", o.GuardDeadline,
-		"with --guard-evictions: how long an eviction is held at most, 1m to 1h")
+		"with --guard-evictions: how long an eviction is held at most, 1m to 10m")
 	flags.Int64Var(o.Rules.NotReadySeconds, "default-not-ready-toleration-seconds", *o.Rules.NotReadySeconds,
 		"tolerationSeconds for not-ready nodes of pods that set none")
 	flags.Int64Var(o.Rules.UnreachableSeconds, "default-unreachable-toleration-seconds", *o.Rules.UnreachableSeconds,
@@ -153,8 +153,8 @@ func (o *Options) Validate() error {
 	if !o.ApplyRules && !o.GuardEvictions {
 		return fmt.Errorf("--rules=false: requires --guard-evictions")
 	}
-	if o.GuardDeadline < time.Minute || o.GuardDeadline > time.Hour {
-		return fmt.Errorf("--guard-deadline: %v: must be 1m to 1h", o.GuardDeadline)
+	if o.GuardDeadline < time.Minute || o.GuardDeadline > evictionguard.DefaultDeadline {
+		return fmt.Errorf("--guard-deadline: %v: must be 1m to 10m", o.GuardDeadline)
 	}
 
 	if n := o.Rules.NotReadySeconds; n != nil && *n < 0 {
