@@ -158,13 +158,13 @@ func followReady(t *testing.T, c *cluster, begin map[string]int) func() map[stri
 		}
 	}
 	fewest, done := begin, make(chan bool)
-	var broken atomic.Bool
+	var stopped, broken atomic.Bool
 	go func() {
 		defer close(done)
 		for e := range watched.ResultChan() {
 			p, ok := e.Object.(*v1.Pod)
-			if !ok {
-				broken.Store(true)
+			if !ok { // Stop also ends the stream with an error
+				broken.Store(!stopped.Load())
 				return
 			}
 			if delete(is, p.UID); isReady(p) && e.Type != watch.Deleted {
@@ -182,6 +182,7 @@ func followReady(t *testing.T, c *cluster, begin map[string]int) func() map[stri
 		}
 	}()
 	return func() map[string]int {
+		stopped.Store(true)
 		watched.Stop()
 		<-done
 		if broken.Load() {
