@@ -66,8 +66,7 @@ func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) in
 // displayName returns the program name typed by the user: kubectl finds plugins by the file name
 // kubectl-berth, and help should repeat the typed form.
 func displayName(argv0 string) string {
-	base := strings.TrimSuffix(filepath.Base(argv0), ".exe")
-	if base == "kubectl-berth" {
+	if base := strings.TrimSuffix(filepath.Base(argv0), ".exe"); base == "kubectl-berth" {
 		return "kubectl berth"
 	}
 	return "berth"

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -75,9 +76,7 @@ func currentVersion() versionInfo {
 		return v
 	}
 
-	if v.Version == "" {
-		v.Version = info.Main.Version
-	}
+	v.Version = cmp.Or(v.Version, info.Main.Version)
 	if v.Version == "" || v.Version == "(devel)" {
 		v.Version = "devel"
 	}

@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -66,10 +67,7 @@ func newRefusal(field, format string, args ...any) error {
 // StatusError returns the error as seen by an API client: Forbidden or Invalid for a refusal, and
 // InternalError for any other error. A pod without a name is identified by its generateName.
 func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
-	name := pod.Name
-	if name == "" {
-		name = pod.GenerateName
-	}
+	name := cmp.Or(pod.Name, pod.GenerateName)
 	var refusal *Refusal
 	switch {
 	case !errors.As(err, &refusal):

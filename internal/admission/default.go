@@ -56,12 +56,8 @@ func toPointers[T any](list []T) []*T {
 
 // defaultSpec sets the defaults of the pod's own fields.
 func defaultSpec(spec *v1.PodSpec) {
-	if spec.DNSPolicy == "" {
-		spec.DNSPolicy = v1.DNSClusterFirst
-	}
-	if spec.RestartPolicy == "" {
-		spec.RestartPolicy = v1.RestartPolicyAlways
-	}
+	spec.DNSPolicy = cmp.Or(spec.DNSPolicy, v1.DNSClusterFirst)
+	spec.RestartPolicy = cmp.Or(spec.RestartPolicy, v1.RestartPolicyAlways)
 
 	if spec.SecurityContext == nil {
 		spec.SecurityContext = &v1.PodSecurityContext{}
@@ -73,9 +69,7 @@ func defaultSpec(spec *v1.PodSpec) {
 	}
 
 	setDefault(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
-	if spec.SchedulerName == "" {
-		spec.SchedulerName = v1.DefaultSchedulerName
-	}
+	spec.SchedulerName = cmp.Or(spec.SchedulerName, v1.DefaultSchedulerName)
 
 	// Old clients use the deprecated name of the account; both fields must agree.
 	spec.ServiceAccountName = cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount)

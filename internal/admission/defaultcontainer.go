@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"cmp"
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 )
@@ -13,17 +14,11 @@ func defaultContainer(c *v1.Container) {
 	if c.ImagePullPolicy == "" {
 		c.ImagePullPolicy = pullPolicy(c.Image)
 	}
-	if c.TerminationMessagePath == "" {
-		c.TerminationMessagePath = v1.TerminationMessagePathDefault
-	}
+	c.TerminationMessagePath = cmp.Or(c.TerminationMessagePath, v1.TerminationMessagePathDefault)
 
-	if c.TerminationMessagePolicy == "" {
-		c.TerminationMessagePolicy = v1.TerminationMessageReadFile
-	}
+	c.TerminationMessagePolicy = cmp.Or(c.TerminationMessagePolicy, v1.TerminationMessageReadFile)
 	for i := range c.Ports {
-		if c.Ports[i].Protocol == "" {
-			c.Ports[i].Protocol = v1.ProtocolTCP
-		}
+		c.Ports[i].Protocol = cmp.Or(c.Ports[i].Protocol, v1.ProtocolTCP)
 	}
 
 	for i := range c.Env {
@@ -74,9 +69,7 @@ func defaultProbe(probe *v1.Probe) {
 	for field, value := range map[*int32]int32{
 		&probe.TimeoutSeconds: 1, &probe.PeriodSeconds: 10, &probe.SuccessThreshold: 1, &probe.FailureThreshold: 3,
 	} {
-		if *field == 0 {
-			*field = value
-		}
+		*field = cmp.Or(*field, value)
 	}
 	defaultHTTPGet(probe.HTTPGet)
 	if probe.GRPC != nil {
@@ -89,12 +82,8 @@ func defaultHTTPGet(get *v1.HTTPGetAction) {
 	if get == nil {
 		return
 	}
-	if get.Path == "" {
-		get.Path = "/"
-	}
-	if get.Scheme == "" {
-		get.Scheme = v1.URISchemeHTTP
-	}
+	get.Path = cmp.Or(get.Path, "/")
+	get.Scheme = cmp.Or(get.Scheme, v1.URISchemeHTTP)
 }
 
 // defaultFieldRef sets the default API version of the field path.
@@ -106,7 +95,5 @@ func defaultFieldRef(ref *v1.ObjectFieldSelector) {
 
 // setDefault sets a nil field. A pointer to a zero value counts as set.
 func setDefault[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
-	}
+	*field = cmp.Or(*field, &value)
 }

@@ -3,6 +3,8 @@
 
 package admission
 
+import "cmp"
+
 import v1 "k8s.io/api/core/v1"
 
 // fileMode is the default mode of files from the API: secrets, config maps, the pod's own fields.
@@ -75,9 +77,7 @@ func defaultItems(items []v1.DownwardAPIVolumeFile) {
 // still sets their defaults.
 func defaultOfOldKinds(volume *v1.Volume) {
 	or := func(field *string, value string) {
-		if *field == "" {
-			*field = value
-		}
+		*field = cmp.Or(*field, value)
 	}
 
 	if volume.ISCSI != nil {

@@ -20,9 +20,7 @@ func preparePod(pod *v1.Pod) {
 	DefaultPodResources(pod)
 	nameServiceAccount(&pod.Spec)
 	mergeLabelKeys(pod)
-	if pod.Status.Phase == "" {
-		pod.Status.Phase = v1.PodPending
-	}
+	pod.Status.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
 	if pod.Status.QOSClass == "" {
 		pod.Status.QOSClass = rules.ComputeQOS(pod)
 	}

@@ -77,8 +77,7 @@ func (c *Controller) publishShadow(ctx context.Context) {
 	reports := c.shadowReports()
 	controllershadow.UpdateMetrics(reports)
 	if path := c.options.Shadow.Report; path != "" {
-		err := writeReport(path, reports.Controller)
-		if err != nil {
+		if err := writeReport(path, reports.Controller); err != nil {
 			log.Error(err, "Shadow report not written, will try again", "file", path)
 		}
 	}

@@ -94,8 +94,7 @@ func fenceOf(line string) (fence, language string) {
 	if len(line)-len(rest) < 3 || strings.Contains(rest, "`") {
 		return "", ""
 	}
-	words := strings.Fields(rest)
-	if len(words) > 0 {
+	if words := strings.Fields(rest); len(words) > 0 {
 		language = words[0]
 	}
 	return line[:len(line)-len(rest)], language

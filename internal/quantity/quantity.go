@@ -118,8 +118,7 @@ func Bound(quantity resource.Quantity) resource.Quantity {
 // exponent; it is NaN for a zero with a large exponent. Close to the bound, an exact comparison is
 // also cheap.
 func isBounded(quantity resource.Quantity) bool {
-	about := math.Abs(quantity.AsApproximateFloat64())
-	if about < 1e269 || !(about < 1e271) {
+	if about := math.Abs(quantity.AsApproximateFloat64()); about < 1e269 || !(about < 1e271) {
 		return about < 1e269
 	}
 	if quantity.Sign() < 0 {

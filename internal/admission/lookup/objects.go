@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -79,12 +80,7 @@ func NewCaches(client kubernetes.Interface, factory informers.SharedInformerFact
 
 // HasSynced reports whether all caches have been filled once.
 func (c *Caches) HasSynced() bool {
-	for _, synced := range c.synced {
-		if !synced() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
 // For returns the objects for one request, valid until ctx ends. The default priority class is

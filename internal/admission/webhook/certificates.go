@@ -118,10 +118,8 @@ func (c certificates) withPresent(names []string, now time.Time) []string {
 // third of its life remains, and one of the CAs has signed it.
 func (c certificates) servesNames(names []string, now time.Time) bool {
 	cert := c.serving.cert
-	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) {
-		return false
-	}
-	if slices.ContainsFunc(names, func(name string) bool { return cert.VerifyHostname(name) != nil }) {
+	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) ||
+		slices.ContainsFunc(names, func(name string) bool { return cert.VerifyHostname(name) != nil }) {
 		return false
 	}
 	return slices.ContainsFunc(c.authorities, func(a keyPair) bool { return cert.CheckSignatureFrom(a.cert) == nil })

@@ -182,8 +182,7 @@ func (p *parts) drainFlags(flags *pflag.FlagSet) {
 }
 
 func (p *parts) readDrain(step *whatif.Step) error {
-	missing := p.takeNodes()
-	switch {
+	switch missing := p.takeNodes(); {
 	case p.choose < 1 && p.flags.Changed("choose"):
 		return usage.Errorf("drain --choose %d: must be 1 or more", p.choose)
 	case p.timeout < 0:

@@ -4,6 +4,7 @@
 package controllerjournal
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -79,9 +80,7 @@ func (s *Story) noteTaints(at time.Time, taints []v1.Taint) {
 	slices.Sort(words)
 	if is := strings.Join(words, ", "); is != s.taints {
 		s.taints = is
-		if is == "" {
-			is = "none"
-		}
+		is = cmp.Or(is, "none")
 		s.writeLine(at, "taints of %s: %s", s.nodeOfInterest(), is)
 	}
 }

@@ -5,6 +5,7 @@ package controllershadow
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -180,9 +181,7 @@ func (l *Ledger) Report(now time.Time) *Report {
 	for kind, t := range l.report.Tallies {
 		copied := *t
 		copied.Outcomes = map[Outcome]int{}
-		for outcome, n := range t.Outcomes {
-			copied.Outcomes[outcome] = n
-		}
+		maps.Copy(copied.Outcomes, t.Outcomes)
 		report.Tallies[kind] = &copied
 	}
 	return &report

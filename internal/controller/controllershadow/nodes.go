@@ -149,9 +149,7 @@ func (n *Nodes) copyNode(known *node) nodehealth.Node {
 	copied.Taints = append(copied.Taints, known.taints...)
 	copied.Labels = map[string]string{}
 	for _, labels := range []map[string]string{known.real.Labels, known.labels} {
-		for key, value := range labels {
-			copied.Labels[key] = value
-		}
+		maps.Copy(copied.Labels, labels)
 	}
 
 	return copied

@@ -39,8 +39,7 @@ func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Hel
 	held := make([]Held, 0, len(seen.Taints))
 	for _, taint := range seen.Taints {
 		before, had := findTaint(n.held, &taint)
-		said := d.taintSince(&taint, seen, noted)
-		switch {
+		switch said := d.taintSince(&taint, seen, noted); {
 		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers),
 			had && !said.IsZero() && said.Equal(before.reported):
 			before.Taint = taint

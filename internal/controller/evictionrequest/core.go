@@ -4,6 +4,7 @@
 package evictionrequest
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -68,9 +69,7 @@ type Core struct {
 
 // New returns a Core without any objects.
 func New(options Options) *Core {
-	if options.InFlight == 0 {
-		options.InFlight = DefaultInFlight
-	}
+	options.InFlight = cmp.Or(options.InFlight, DefaultInFlight)
 	c := &Core{options: options, targets: map[targetKey]*target{}, flights: map[response.Ticket]*target{}, writtenKind: map[response.Ticket]Action{}}
 	c.requests = newTable(func(t *target) held[*lifecyclev1alpha1.EvictionRequest] { return t.requests }, c.look)
 	c.evictions = newTable(func(t *target) held[*lifecyclev1alpha1.Eviction] { return t.evictions }, c.look)

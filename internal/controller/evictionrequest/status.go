@@ -89,8 +89,7 @@ func (c *Core) followActive(t *target, next *lifecyclev1alpha1.Eviction, active 
 	status := statusOf(s, active.Name)
 	// A responder without a heartbeat is timed from the start of its turn.
 	beat := ptr.Deref(status.HeartbeatTime, ptr.Deref(status.StartTime, metav1.Time{})).Time
-	silent := c.wall().Sub(beat)
-	switch {
+	switch silent := c.wall().Sub(beat); {
 	case status.CompletionTime != nil:
 		c.passOn(t, next, active, lifecyclev1alpha1.ResponderStateCompleted)
 		return
@@ -157,8 +156,7 @@ func (c *Core) report(t *target, status *lifecyclev1alpha1.ResponderStatus, sile
 // completeGone ends the turn of a responder after the deletion of its pod, once the responder has
 // reported completion. For Berth's own responder, the report must be written before the state.
 func (c *Core) completeGone(t *target, next *lifecyclev1alpha1.Eviction, active *lifecyclev1alpha1.TargetResponder) {
-	status := statusOf(&next.Status, active.Name)
-	switch {
+	switch status := statusOf(&next.Status, active.Name); {
 	case status.CompletionTime != nil:
 		c.conclude(t, next, lifecyclev1alpha1.ResponderStateCompleted)
 	case active.Name == Imperative:

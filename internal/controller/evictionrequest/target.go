@@ -230,8 +230,7 @@ func (c *Core) decideEviction(t *target) bool {
 	}
 
 	if ended, final := endOf(e); final {
-		at := c.now.Add(ended.Add(keptFor).Sub(c.wall()))
-		switch {
+		switch at := c.now.Add(ended.Add(keptFor).Sub(c.wall())); {
 		case wanted && t.renewed(), len(t.requests) == 0 && !c.now.Before(at):
 			c.do(t, "delete", e, func(ticket response.Ticket) Action { return Delete{ticket, e} })
 			return true

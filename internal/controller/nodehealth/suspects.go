@@ -41,8 +41,7 @@ func (c *Core) readLeases() {
 // nodes are examined again.
 func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 	n.asked = false
-	known := c.leases[n.Name]
-	switch {
+	switch known := c.leases[n.Name]; {
 	case n.gone || n.silent:
 	case answer.Outcome == response.OK && !answer.Lease.Renewed.Equal(known.renewed):
 		c.leaseSeen(now, *answer.Lease)

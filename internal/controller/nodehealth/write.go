@@ -96,8 +96,7 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 		}
 	}
 	taints, differs := n.taintsFor(c.wallTime(now), n.evict && n.effectiveStatus() != v1.ConditionTrue && !c.allDown)
-	labels := n.mirroredLabels()
-	if differs || len(labels) > 0 {
+	if labels := n.mirroredLabels(); differs || len(labels) > 0 {
 		a := WriteNode{
 			Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, SetTaints: differs, Taints: taints, Labels: labels,
 		}

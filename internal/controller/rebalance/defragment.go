@@ -162,8 +162,7 @@ func spareFraction(n *cluster.Node, p *pod) float64 {
 // If ok is false, the caller must undo the moves.
 func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]bool) (moved []*pod, ok bool) {
 	w := st.w
-	scheduler := w.schedulerOf(p)
-	if scheduler == nil {
+	if scheduler := w.schedulerOf(p); scheduler == nil {
 		return nil, false
 	}
 

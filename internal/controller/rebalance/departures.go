@@ -36,8 +36,7 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 		if verdict.Budget == nil || leaving.Delete || p.surge != nil || leaving.Surging[p.object.UID] {
 			continue
 		}
-		b := verdict.Budget
-		switch {
+		switch b := verdict.Budget; {
 		// An unready pod may be evicted without spending a disruption.
 		case verdict.Spends:
 			b.Status.DisruptionsAllowed--

@@ -121,9 +121,7 @@ func (d *Draining) Stranded() (count int) {
 // The state is not changed. Without the flag Begun the plan is for display and for refusing the
 // drain; with it, the plan is for execution.
 func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
-	if options.Placing == "" {
-		options.Placing = Exact
-	}
+	options.Placing = cmp.Or(options.Placing, Exact)
 	// A drain pursues no goal, so the policy is empty: only the world is needed.
 	w := openWorld(cordonNodes(state, leaving.Nodes), &Policy{}, options)
 	plan, list, daemonSet := &Draining{}, []*pod(nil), daemonSetsOf(w.World)
@@ -271,8 +269,7 @@ func keptPod(object *v1.Pod, why string) Kept {
 // kubectl drain waits until its timeout, or forever, for a budget that never allows an eviction.
 // Berth reports such a budget before cordoning a node.
 func (w *world) whyNever(p *pod, leaving *Leaving) string {
-	verdict := w.protections.mayEvict(p)
-	switch {
+	switch verdict := w.protections.mayEvict(p); {
 	case leaving.Delete, p.surge != nil, p.later:
 	case verdict.Answer == disruption.Never:
 		return fmt.Sprintf("cannot evict Pods: %s (%s)", verdict.Message, w.remedy(p, leaving))

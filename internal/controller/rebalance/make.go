@@ -4,6 +4,7 @@
 package rebalance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,9 +36,7 @@ const (
 // would then never stop moving pods.
 func Make(state *State, policy *Policy, options Options) *Plan {
 	// An empty Placing means [Exact].
-	if options.Placing == "" {
-		options.Placing = Exact
-	}
+	options.Placing = cmp.Or(options.Placing, Exact)
 	if !hasPending(state) {
 		return planSettled(state, policy, options)
 	}

@@ -129,8 +129,7 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 		lifted = true
 	}
 
-	failed := object.Status.Phase == v1.PodFailed
-	if owner == nil && !(failed && !e.FailedBare) {
+	if failed := object.Status.Phase == v1.PodFailed; owner == nil && !(failed && !e.FailedBare) {
 		return NoSuccessor, "it has no controller that would recreate it"
 	}
 	if job := pt.w.Workloads().JobOf(object); job != nil && !rules.IsTerminal(object) {

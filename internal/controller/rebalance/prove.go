@@ -121,8 +121,7 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is re
 // the victim's node, the proof fails early: that node is among the best nodes, whatever the others
 // are.
 func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is requirements) ([]*cluster.Node, proof) {
-	d := s.decider.Decide(next.Pod)
-	switch {
+	switch d := s.decider.Decide(next.Pod); {
 	case d.Err != nil:
 		return nil, refuseMove(Unproven, "its successor cannot be judged: %v", d.Err)
 	// Diagnose must immediately follow the decision it explains.
@@ -285,8 +284,7 @@ func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
 	if why := w.whyLeaving(n); why != "" {
 		return why
 	}
-	c := w.readyCondition(n)
-	switch {
+	switch c := w.readyCondition(n); {
 	case c == nil:
 	case c.Status != v1.ConditionTrue:
 		return "is not ready"

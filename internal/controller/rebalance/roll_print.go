@@ -142,8 +142,7 @@ func (t *RollTurn) tableRow(number int, note func(why, pod string)) []string {
 	surges, stranded := 0, 0
 	for i := range t.Pods {
 		p := &t.Pods[i]
-		name := p.Namespace + "/" + p.Name
-		switch {
+		switch name := p.Namespace + "/" + p.Name; {
 		case p.Lost:
 			note(cmp.Or(p.Fails, "no controller recreates it"), name)
 		case p.Stranded != "":

@@ -235,8 +235,7 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 func (su *surges) autoscalerOf(s *Surge) string {
 	kind, name := s.target()
 	for h := range objects.InNamespace[*autoscalingv2.HorizontalPodAutoscaler](su.w.World, s.Namespace) {
-		ref := &h.Spec.ScaleTargetRef
-		switch {
+		switch ref := &h.Spec.ScaleTargetRef; {
 		case ref.Kind != kind || ref.Name != name:
 		case !keepsReplicas(h):
 			return fmt.Sprintf("the HorizontalPodAutoscaler %s would scale an additional replica down, unless its "+

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -134,8 +135,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 		return plain, translateProvider(path.Child("provider"), *provider, &plain.spec.Profiles[0])
 	}
 
-	source := c.AlgorithmSource.Policy
-	switch {
+	switch source := c.AlgorithmSource.Policy; {
 	case source == nil:
 		return nil, field.Required(path, "want provider or policy")
 	case source.File != nil:
@@ -252,12 +252,8 @@ func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
 func (c *componentConfig) electionConfig(t *translation) componentbase.LeaderElectionConfiguration {
 	e := c.LeaderElection.LeaderElectionConfiguration
 	// A file may have both names; the current name counts.
-	if e.ResourceNamespace == "" {
-		e.ResourceNamespace = c.LeaderElection.LockObjectNamespace
-	}
-	if e.ResourceName == "" {
-		e.ResourceName = c.LeaderElection.LockObjectName
-	}
+	e.ResourceNamespace = cmp.Or(e.ResourceNamespace, c.LeaderElection.LockObjectNamespace)
+	e.ResourceName = cmp.Or(e.ResourceName, c.LeaderElection.LockObjectName)
 	if e.ResourceLock != "" && e.ResourceLock != "leases" {
 		t.notes = append(t.notes, fmt.Sprintf("leaderElection.resourceLock: %s has no equivalent and becomes leases", e.ResourceLock))
 		e.ResourceLock = "leases"

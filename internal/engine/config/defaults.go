@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	componentbase "k8s.io/component-base/config/v1alpha1"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
@@ -51,14 +52,10 @@ func setDefaults(spec *configv1.KubeSchedulerConfiguration) {
 
 // setDefault fills in an optional field; an explicit zero stays.
 func setDefault[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
-	}
+	*field = cmp.Or(*field, &value)
 }
 
 // setString fills in a string; an empty string counts as unset.
 func setString(field *string, value string) {
-	if *field == "" {
-		*field = value
-	}
+	*field = cmp.Or(*field, value)
 }

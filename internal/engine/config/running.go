@@ -189,9 +189,7 @@ func (r *Running) addProfiles(u *InUse) error {
 		}
 	}
 	// The first document with gates counts, as with profiles.
-	if r.Groups == nil {
-		r.Groups = &u.Groups
-	}
+	r.Groups = cmp.Or(r.Groups, &u.Groups)
 	return nil
 }
 

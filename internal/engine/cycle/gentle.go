@@ -39,9 +39,7 @@ func (pr *preemptions) reuseEvictions(a *podAttempt) (r PostFilterResult, done b
 		return PostFilterResult{}, false
 	}
 	n, err := pr.roomOfLeavers(a)
-	aside := (*plugins.PendingQuery)(nil)
-
-	switch {
+	switch aside := (*plugins.PendingQuery)(nil); {
 	case errors.As(err, &aside):
 		return PostFilterResult{Err: aside}, true
 	case errors.Is(err, decide.ErrTooLong):

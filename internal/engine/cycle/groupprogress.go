@@ -6,6 +6,7 @@ package cycle
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -142,12 +143,7 @@ func (gp *groupProgress) leastGroups(c *groups.Composite) int {
 
 // isTreeStarted reports whether a composite has been scheduled, and a pod below it is still bound.
 func (gp *groupProgress) isTreeStarted(c *groups.Composite) bool {
-	for _, g := range c.Leaves() {
-		if gp.isStarted(g) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Leaves(), func(g *groups.Group) bool { return gp.isStarted(g) })
 }
 
 // countReady counts the children of a composite that are ready.

@@ -91,8 +91,7 @@ func (w groupWords) countAsUpstream() (scheduled, remaining int) {
 // unknown. The message is empty if the search ended early or has not begun.
 func (w groupWords) wordsOf(outcome PreemptionOutcome) string {
 	const by = "pod group preemption: "
-	verdict := w.attempt.Verdict()
-	switch {
+	switch verdict := w.attempt.Verdict(); {
 	case outcome == FoundVictims:
 		return ""
 	case outcome == Unresolvable:

@@ -4,6 +4,7 @@
 package cycle
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -102,10 +103,7 @@ func (i *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least
 	if n := item.Nominating; n != nil && n.Node == pod.Status.NominatedNodeName {
 		item.Nominating = nil
 	}
-	actions := podChanges(item.Pod, pod, p.Class != item.Class)
-	if actions == 0 {
-		actions = least
-	}
+	actions := cmp.Or(podChanges(item.Pod, pod, p.Class != item.Class), least)
 	i.queue.Update(item, pod, p.Class, actions, i.now)
 }
 
@@ -133,8 +131,7 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 	if before != nil {
 		was, at = *before, before.Node
 	}
-	after := i.setPod(pod)
-	switch {
+	switch after := i.setPod(pod); {
 	case before == nil && after != nil:
 		i.events.podAdded(after, pod)
 	case before != nil && after == nil:

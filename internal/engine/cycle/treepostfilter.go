@@ -76,8 +76,7 @@ func (t *treeAttempt) planRoom() *gang.RoomPlan {
 	restore()
 	t.shortened = t.shortened || plan == nil && shortened
 
-	lead := t.leaves[0]
-	if !lead.trial {
+	if lead := t.leaves[0]; !lead.trial {
 		lead.observePlan(plan, outcomeOf(all, plan), t.clock().Sub(began))
 	}
 	return plan

@@ -14,10 +14,7 @@ import (
 
 // tryBase decides the pod by a survey if possible.
 func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
-	if p.Nominated != "" {
-		return Decision{}, false
-	}
-	if d.cache.hasRanking(p.Class) {
+	if p.Nominated != "" || d.cache.hasRanking(p.Class) {
 		return Decision{}, false
 	}
 

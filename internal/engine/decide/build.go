@@ -95,8 +95,7 @@ func (r *ranking) updateBucket(node int32) {
 	if before <= ^settled {
 		return
 	}
-	now := r.roomOf(node)
-	switch {
+	switch now := r.roomOf(node); {
 	case now == before:
 	case r.flat != nil && now >= 0 && before >= 0:
 		r.bucket[node] = now

@@ -130,8 +130,7 @@ func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (
 // nodes of the domain.
 func (r *ranking) countInSum(t *tally, node int32, e effect, sign int64) {
 	part := &t.parts[e.part]
-	domain := part.domain[node]
-	switch {
+	switch domain := part.domain[node]; {
 	case domain == none:
 	case part.count != nil:
 		part.count[domain] += sign * e.weight

@@ -34,8 +34,7 @@ func (r *ranking) askNodes(q questions) (left []int32, failed bool) {
 		if bucket < 0 {
 			step = min(step, r.plan.stepOf(r.reasons.list[reasonIn(bucket)].plugin))
 		}
-		rejection := q.askBefore(r.plan, step, r.ix.c.Nodes[nodes[i]])
-		switch {
+		switch rejection := q.askBefore(r.plan, step, r.ix.c.Nodes[nodes[i]]); {
 		case rejection != nil && rejection.Err != nil:
 			verdicts[i] = fails
 		case rejection == nil && bucket >= 0 && r.groups[group].feasible:

@@ -39,8 +39,7 @@ type lookIndex struct {
 // withHash yields the looks with the given hash.
 func (x *lookIndex) withHash(hash uint32) iter.Seq[*lookPods] {
 	return func(yield func(*lookPods) bool) {
-		first := x.firstWith(hash)
-		if first == nil || !yield(first) {
+		if first := x.firstWith(hash); first == nil || !yield(first) {
 			return
 		}
 		for pods := range x.also[hash] {

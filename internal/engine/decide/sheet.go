@@ -143,8 +143,7 @@ func (r *sheet) judgeAffinity(s *domainCounts) *plugins.Rejection {
 	for k, t := range r.tallies {
 		switch t.purpose {
 		case attract:
-			first := !attracted && r.plan.attractsItself
-			if s.none[k] || !first && s.count[k] <= 0 {
+			if first := !attracted && r.plan.attractsItself; s.none[k] || !first && s.count[k] <= 0 {
 				return plugins.AffinityUnmet
 			}
 		case repel:

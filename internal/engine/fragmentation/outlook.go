@@ -104,8 +104,7 @@ func (o *Outlook) rankShares(shares []int64) {
 // fillRow sums the weights of the tasks satisfied by CPU and memory.
 func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 	for i := range o.tasks {
-		t := &o.tasks[i]
-		switch {
+		switch t := &o.tasks[i]; {
 		case t.CPU > cpu || t.Memory > memory:
 		case t.Amount < o.whole:
 			row[max(1, o.rankOf[t.Amount])] += t.Weight

@@ -60,8 +60,7 @@ func (a *Attempt) Place() error {
 		return nil // the other members are still gated; see Verdict.Reason
 	}
 
-	err := a.placeAsNominated()
-	switch {
+	switch err := a.placeAsNominated(); {
 	case err != nil || a.bound.shortened || len(a.Placed()) == len(a.Members) || !a.haveNominations():
 		return err
 	case a.HasEnough():

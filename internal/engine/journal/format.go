@@ -195,8 +195,7 @@ type decoder struct{ records.Decoder }
 // readObject reads the format of appendObject.
 func (d *decoder) readObject() (cycle.Kind, object) {
 	kind, bytes := cycle.Kind(d.ReadText()), d.ReadText()
-	make := made[kind]
-	switch {
+	switch make := made[kind]; {
 	case d.Err != nil:
 	case make == nil:
 		d.Err = fmt.Errorf("unknown kind %q", kind)

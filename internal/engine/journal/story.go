@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -65,12 +66,9 @@ func (s *Story) replaceUIDs(action string) string {
 // namesPod reports whether the text of an action names a pod. A name that merely begins or ends
 // with the pod's name does not count.
 func namesPod(action, pod string) bool {
-	for _, after := range []string{" ", ":", ","} {
-		if strings.Contains(action+" ", " "+pod+after) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{" ", ":", ","}, func(after string) bool {
+		return strings.Contains(action+" ", " "+pod+after)
+	})
 }
 
 // describeEvent describes the pod's changes in the API. It is empty for events about other objects.

@@ -219,8 +219,7 @@ func validateStrategy(path *field.Path, s *config.ScoringStrategy) (list field.E
 		}
 	}
 
-	ratioPath := path.Child("requestedToCapacityRatio")
-	switch {
+	switch ratioPath := path.Child("requestedToCapacityRatio"); {
 	case s.Type == config.RequestedToCapacityRatio && s.RequestedToCapacityRatio == nil:
 		list = append(list, field.Required(ratioPath, "must be specified when type is RequestedToCapacityRatio"))
 	case s.Type == config.RequestedToCapacityRatio:

@@ -42,8 +42,7 @@ type resourceReader struct {
 // score differently for pods without GPUs.
 func (r *resourceReader) amountsOn(i int, n *cluster.Node) amounts {
 	name := v1.ResourceName(r.specs[i].Name)
-	room := &r.cluster.Rooms[n.Index]
-	switch name {
+	switch room := &r.cluster.Rooms[n.Index]; name {
 	case v1.ResourceCPU:
 		if r.nonZero {
 			return amounts{room.NonZeroCPU, room.CPU}

@@ -61,10 +61,8 @@ func (setting Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 		return true
 	}
 	for _, claim := range setting.claimsOf(item) {
-		if claim.Spec.VolumeName == volume.Name {
-			return true
-		}
-		if claim.Spec.VolumeName == "" && claimClass(claim) == volumeClass(volume) && !keptForOther(volume, claim) {
+		if claim.Spec.VolumeName == volume.Name ||
+			claim.Spec.VolumeName == "" && claimClass(claim) == volumeClass(volume) && !keptForOther(volume, claim) {
 			return true
 		}
 	}

@@ -134,8 +134,7 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 	wanted := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	first, _ := slices.BinarySearchFunc(volumes, wanted, func(v candidate, wanted resource.Quantity) int { return v.size.Cmp(wanted) })
 	for _, v := range volumes[first:] {
-		volume := v.volume
-		switch {
+		switch volume := v.volume; {
 		case !canHold(volume, claim):
 		// Labels and access modes do not matter: the volume was pre-bound to this claim on purpose.
 		case boundTo(volume, claim):
@@ -255,8 +254,7 @@ func offersModes(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) b
 // bindVolume returns a copy of the volume that names the claim, or the volume itself if it already
 // names it.
 func bindVolume(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) *v1.PersistentVolume {
-	ref := volume.Spec.ClaimRef
-	if boundTo(volume, claim) && ref.UID == claim.UID {
+	if ref := volume.Spec.ClaimRef; boundTo(volume, claim) && ref.UID == claim.UID {
 		return volume
 	}
 	bound := volume.DeepCopy()

@@ -237,8 +237,7 @@ func (g *group) helpFor(item *Item, e *Event, asked Asked) (best help) {
 		if best == afterBackoff && len(g.pending) == 0 {
 			break
 		}
-		interest := &g.interests[i]
-		switch {
+		switch interest := &g.interests[i]; {
 		case best == afterBackoff && !interest.pending, !interest.wantsEvent(e), interest.Hint != nil &&
 			!interest.helpsItem(item, e, asked):
 		case interest.pending:

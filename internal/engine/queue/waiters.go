@@ -253,8 +253,7 @@ func (w *waiters) findGroups(e *Event, found *finds) {
 	for group := range w.all {
 		found.addFound(group)
 	}
-	n := w.interest.Narrowing
-	switch {
+	switch n := w.interest.Narrowing; {
 	case n == nil:
 	case n.Wanted != nil:
 		offered := n.Offered(e)

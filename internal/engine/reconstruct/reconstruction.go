@@ -4,6 +4,7 @@
 package reconstruct
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"time"
@@ -124,9 +125,7 @@ func (h *reconstruction) DelayEvent(now time.Time, e cycle.Event, take func(cycl
 func (h *reconstruction) foresee(pod *v1.Pod) {
 	switch {
 	case pod.Spec.NodeName != "": // keep the first bound version: topology spreading ignores terminating pods
-		if h.foreseen[pod.UID] == nil {
-			h.foreseen[pod.UID] = pod
-		}
+		h.foreseen[pod.UID] = cmp.Or(h.foreseen[pod.UID], pod)
 	case isRejected(pod):
 		h.rejected[pod.UID] = struct{}{}
 		fallthrough

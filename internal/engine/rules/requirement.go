@@ -265,8 +265,7 @@ func isPlain(text string) bool {
 		return false
 	}
 	for i := range len(text) {
-		c := text[i]
-		switch {
+		switch c := text[i]; {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
 		case i > 0 && i < len(text)-1 && (c == '-' || c == '_' || c == '.'):
 		default:

@@ -67,8 +67,7 @@ func ValidateApplied(object metav1.Object) field.ErrorList {
 
 func validateDeployment(d *appsv1.DeploymentSpec, spec *field.Path) field.ErrorList {
 	errs := validateLasting(&d.Template.Spec, nil, "ReplicaSet", spec)
-	strategy := spec.Child("strategy")
-	switch d.Strategy.Type {
+	switch strategy := spec.Child("strategy"); d.Strategy.Type {
 	case "", appsv1.RollingUpdateDeploymentStrategyType:
 	case appsv1.RecreateDeploymentStrategyType:
 		if d.Strategy.RollingUpdate != nil {

@@ -34,9 +34,7 @@ func (f *Facts) answererOf(program string) (where string) {
 func (j *judge) checkRequests() {
 	// At most one of them should be set.
 	ours, theirs := j.answererOf(Controller), j.answererOf("kube-controller-manager")
-	waiting := j.Requests.Waiting
-
-	switch {
+	switch waiting := j.Requests.Waiting; {
 	case ours != "" && theirs != "":
 		j.addFinding(Problem, "eviction requests", "remove "+answering+" from --controllers of one of them",
 			"%s and %s both answer EvictionRequests", ours, theirs)

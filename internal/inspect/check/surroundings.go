@@ -55,8 +55,7 @@ func (j *judge) checkWebhooks() {
 			continue
 		}
 		// Fail is the API's default.
-		required := h.policy == nil || *h.policy == admissionregistrationv1.Fail
-		switch {
+		switch required := h.policy == nil || *h.policy == admissionregistrationv1.Fail; {
 		case h.matchesRequest("pods/binding", admissionregistrationv1.Create):
 			j.addFinding(Warning, "webhooks", "exclude pods/binding, or accept that it can reject and delays every placement",
 				"%s is called for every binding%s", h.hookTitle(),

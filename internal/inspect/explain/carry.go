@@ -144,8 +144,7 @@ func (k keeper) changeSteps(kinds []string, alter func(*v1.Pod)) []step {
 func (k keeper) commandOf(steps []step) string {
 	var commands []string
 	for _, s := range steps {
-		at := fmt.Sprintf("%s %s -n %s", s.kind, s.name, k.pod.Namespace)
-		switch s.verb {
+		switch at := fmt.Sprintf("%s %s -n %s", s.kind, s.name, k.pod.Namespace); s.verb {
 		case patchObject:
 			commands = append(commands, "kubectl patch "+at+" -p "+shellQuote(s.patch))
 		case deletePod:

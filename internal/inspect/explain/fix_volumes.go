@@ -81,8 +81,7 @@ func claimName(p *v1.Pod, v *v1.Volume) string {
 func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 	namespace := f.object.Namespace
 	claim, there := f.c.Claims.Get(namespace, name)
-	ref := "persistentvolumeclaim/" + namespace + "/" + name
-	switch {
+	switch ref := "persistentvolumeclaim/" + namespace + "/" + name; {
 	// The controller of ephemeral volumes refuses to use a claim of this name owned by another
 	// object, and waits for its deletion.
 	case there && v.Ephemeral != nil && ephemeral.VolumeIsForPod(f.object, claim) != nil:

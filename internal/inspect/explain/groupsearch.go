@@ -133,8 +133,7 @@ func isPlaced(t *decision.GroupTrial) bool {
 func (s *groupSearch) fewestNodes() (fewest int, like string) {
 	most := min(s.now.Tried, mostAdded)
 	for _, model := range s.modelNodes() {
-		fit := s.fewestLike(model, most)
-		if fit > 0 {
+		if fit := s.fewestLike(model, most); fit > 0 {
 			fewest, like, most = fit, model, fit-1
 		}
 	}

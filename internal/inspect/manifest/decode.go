@@ -233,8 +233,7 @@ func structPlan(typ reflect.Type) decodeFunc {
 			key := d.t.nodes[c].key
 			d.path = append(d.path, step{name: key})
 			// Compare names exactly; encoding/json would ignore the case.
-			field := fields[key]
-			switch {
+			switch field := fields[key]; {
 			case field == nil:
 				d.unknown = append(d.unknown, problem{d.t.nodes[c].line, d.fieldPath(), "unknown field" + suggestField(key, fields)})
 			case seen[field.number/64]&(1<<(field.number%64)) != 0:
@@ -258,8 +257,7 @@ func collectFields(typ reflect.Type, index []int, fields map[string]*fieldPlan) 
 	for i := range typ.NumField() {
 		field := typ.Field(i)
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		at := append(slices.Clone(index), i)
-		switch {
+		switch at := append(slices.Clone(index), i); {
 		// Skip these fields, as in encoding/json.
 		case !field.IsExported() || name == "-":
 		case name == "" && (field.Anonymous || strings.Contains(options, "inline")):

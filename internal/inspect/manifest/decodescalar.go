@@ -191,8 +191,7 @@ func decodeIntOrString(d *decoder, n int32, v reflect.Value) {
 		return
 	}
 
-	target := v.Addr().Interface().(*intstr.IntOrString)
-	switch typ {
+	switch target := v.Addr().Interface().(*intstr.IntOrString); typ {
 	// This is a percentage, the name of a port, or a number in quotes.
 	case stringScalar:
 		*target = intstr.FromString(d.internText(text))

@@ -44,9 +44,7 @@ func prepareNode(node *v1.Node) field.ErrorList {
 func preparePod(pod *v1.Pod) field.ErrorList {
 	admission.Default(pod)
 	admission.DefaultPodResources(pod)
-	if pod.Status.Phase == "" {
-		pod.Status.Phase = v1.PodPending
-	}
+	pod.Status.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
 	return rules.ValidatePod(pod)
 }
 
@@ -136,9 +134,7 @@ func prepareResourceClaimTemplate(template *resourcev1.ResourceClaimTemplate) fi
 func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 	count := func(mode *resourcev1.DeviceAllocationMode, count *int64) {
 		// Use the API server's defaults.
-		if *mode == "" {
-			*mode = resourcev1.DeviceAllocationModeExactCount
-		}
+		*mode = cmp.Or(*mode, resourcev1.DeviceAllocationModeExactCount)
 		if *mode == resourcev1.DeviceAllocationModeExactCount && *count == 0 {
 			*count = 1
 		}
@@ -268,7 +264,5 @@ func countOfPods(value *int32, path *field.Path) field.ErrorList {
 
 // setDefault sets a nil field.
 func setDefault[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
-	}
+	*field = cmp.Or(*field, &value)
 }

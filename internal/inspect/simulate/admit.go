@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -173,9 +174,7 @@ func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
 // fillIdentity sets the UID and creation time, as an API server does for every object. The UID
 // derives from the name, so it is the same in every run.
 func fillIdentity(p *v1.Pod, now time.Time) {
-	if p.UID == "" {
-		p.UID = types.UID(p.Namespace + "/" + p.Name)
-	}
+	p.UID = cmp.Or(p.UID, types.UID(p.Namespace+"/"+p.Name))
 	if p.CreationTimestamp.IsZero() {
 		p.CreationTimestamp = metav1.NewTime(now)
 	}

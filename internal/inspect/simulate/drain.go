@@ -236,8 +236,7 @@ func (d *draining) askEviction(p *pod) (budget, message string, forGood bool) {
 	if d.DisableEviction {
 		return "", "", false
 	}
-	verdict := d.budgets.mayEvict(p)
-	switch verdict.Answer {
+	switch verdict := d.budgets.mayEvict(p); verdict.Answer {
 	case disruption.Never:
 		return verdict.Budget.Name, verdict.Message, true
 	case disruption.Later:

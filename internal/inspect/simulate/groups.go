@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,9 +87,7 @@ func isOfJob(w *schedulingv1beta1.Workload) bool { return rules.ControllerKind(w
 func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admission.Catalog) {
 	for _, g := range list {
 		g = g.DeepCopy()
-		if g.UID == "" {
-			g.UID = types.UID("podgroup/" + g.Namespace + "/" + g.Name)
-		}
+		g.UID = cmp.Or(g.UID, types.UID("podgroup/"+g.Namespace+"/"+g.Name))
 		if g.Spec.Priority == nil && s.gates.Generic {
 			g.Spec.Priority = priorityOf(g.Spec.PriorityClassName, catalog)
 		}
@@ -116,9 +115,7 @@ func (s *scheduler) showComposites(list []*groups.CompositePodGroup, catalog *ad
 	}
 	for _, g := range list {
 		g = g.DeepCopy()
-		if g.UID == "" {
-			g.UID = types.UID("compositepodgroup/" + g.Namespace + "/" + g.Name)
-		}
+		g.UID = cmp.Or(g.UID, types.UID("compositepodgroup/"+g.Namespace+"/"+g.Name))
 		if g.Spec.Priority == nil {
 			g.Spec.Priority = priorityOf(g.Spec.PriorityClassName, catalog)
 		}

@@ -42,8 +42,7 @@ func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 	for _, r := range b.ranges[p.Namespace] {
 		var faults []string
 		for i := range r.Spec.Limits {
-			item := &r.Spec.Limits[i]
-			switch item.Type {
+			switch item := &r.Spec.Limits[i]; item.Type {
 			case v1.LimitTypeContainer:
 				for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 					for j := range list {

@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,9 +163,7 @@ func (k *kubelets) useResources(u *Use) (*Done, error) {
 		return nil, fmt.Errorf("use: specify how much: memory or ephemeralStorage")
 	}
 	name := Name{u.Namespace, strings.TrimPrefix(u.Pod, "pod/")}
-	if name.Namespace == "" {
-		name.Namespace = v1.NamespaceDefault
-	}
+	name.Namespace = cmp.Or(name.Namespace, v1.NamespaceDefault)
 	p := k.pods.named[name]
 	if p == nil {
 		return nil, fmt.Errorf("there is no pod %s/%s", name.Namespace, name.Name)

@@ -110,8 +110,7 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	terminating := p.Terminating
 	d := c.recordDeparture(p, cause, detail, func() { c.pods.removePod(p.Pod) })
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
-	kind := rules.KindOf(owner)
-	switch {
+	switch kind := rules.KindOf(owner); {
 	case cause == ByScaling || cause == ByRollout || cause == ByJobFailure:
 		d.Fate = Ends
 	case terminating && !c.awaitsEnd(m, p.object, cause):
@@ -187,8 +186,7 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	d := c.recordDeparture(p, cause, detail, func() { c.pods.terminatePod(p, cause, grace) })
 	p.leaves = d
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
-	kind := rules.KindOf(owner)
-	switch {
+	switch kind := rules.KindOf(owner); {
 	case workload.SuccessionOf(owner, nil) == workload.None || c.workloads.isOrphaned(p.object, owner):
 		d.Fate = Lost
 	case !c.workloads.isWanted(p.object):
@@ -275,8 +273,7 @@ func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 // in a cluster, pods ending at the same time end one after the other, so the room of the first may
 // go to a small pod although a large pod needs the room of several.
 func (c *controllers) finishTermination(p *pod) {
-	m := c.nodes.named[p.NodeName]
-	switch {
+	switch m := c.nodes.named[p.NodeName]; {
 	case p.gone || len(p.object.Finalizers) > 0:
 	case m != nil && m.holdsPods():
 		c.ending[p.NodeName] = append(c.ending[p.NodeName], p)

@@ -285,8 +285,7 @@ func whyNoJobPod(job *batchv1.Job) string {
 		}
 	}
 
-	manager := ptr.Deref(job.Spec.ManagedBy, batchv1.JobControllerName)
-	switch {
+	switch manager := ptr.Deref(job.Spec.ManagedBy, batchv1.JobControllerName); {
 	case ptr.Deref(job.Spec.Suspend, false):
 		return "the Job is suspended by spec.suspend"
 	case manager != batchv1.JobControllerName:

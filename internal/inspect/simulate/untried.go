@@ -59,8 +59,7 @@ func (s *scheduler) listUntried(turn int) {
 			continue
 		}
 		why, nodes := s.whyUntried(p)
-		g := s.groupOf(p.Pod)
-		switch {
+		switch g := s.groupOf(p.Pod); {
 		case why == "":
 		case g != nil && why == s.core.Incomplete(p.UID):
 			s.listHeld(g, why)
@@ -75,8 +74,7 @@ func (s *scheduler) listUntried(turn int) {
 // the gate.
 func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
 	name := p.Spec().SchedulerName
-	profile := s.profiles[name]
-	switch {
+	switch profile := s.profiles[name]; {
 	case p.refused != "":
 		return p.refused, nil
 	case profile == nil:

@@ -43,8 +43,7 @@ type pod struct {
 // seePod applies the journal's state of a pod. For a pod scheduled in this course, it applies only
 // changes that the scheduler did not make; see changePod.
 func (d *day) seePod(seen *v1.Pod) {
-	p := d.pods[seen.UID]
-	switch {
+	switch p := d.pods[seen.UID]; {
 	case p == nil:
 		d.newPod(seen)
 	case p.unasked:
@@ -65,8 +64,7 @@ func (d *day) seePod(seen *v1.Pod) {
 func (d *day) newPod(seen *v1.Pod) {
 	p := &pod{}
 	d.pods[seen.UID] = p
-	owner := rules.OwnerOf(seen)
-	switch {
+	switch owner := rules.OwnerOf(seen); {
 	case seen.Spec.NodeName != "" || rules.IsTerminal(seen) || !d.schedulesPod(seen):
 		p.object = seen
 	case d.spare[owner] > 0:
@@ -152,8 +150,7 @@ func (d *day) editPod(p *pod, seen *v1.Pod) {
 // losePod removes a pod that the journal shows as deleted, unless the pod still exists in this
 // course.
 func (d *day) losePod(uid types.UID) {
-	p := d.pods[uid]
-	switch {
+	switch p := d.pods[uid]; {
 	case p == nil || p.object == nil:
 		delete(d.pods, uid)
 	case p.victim && !p.leaves: // the pod is not preempted in this course

@@ -4,6 +4,7 @@
 package whatif
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -33,9 +34,7 @@ func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, r
 		}
 	}
 	stays := func(r returning, until simulate.Seconds) {
-		if once[r.at].Every == 0 {
-			once[r.at].Every = until - r.last
-		}
+		once[r.at].Every = cmp.Or(once[r.at].Every, until-r.last)
 	}
 	for i := range list {
 		l := &list[i]

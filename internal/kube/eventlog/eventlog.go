@@ -197,8 +197,7 @@ func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *q
 	}
 
 	for {
-		own := l.pop(&lane.events)
-		switch {
+		switch own := l.pop(&lane.events); {
 		case own != nil:
 			select {
 			case e, open := <-shared:

@@ -4,6 +4,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -20,13 +21,9 @@ import (
 // namespace is written to the namespace default.
 func (l *Log) toEvent(e *queued) *v1.Event {
 	namespace, component := e.Regarding.Namespace, e.Component
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
+	namespace = cmp.Or(namespace, metav1.NamespaceDefault)
 
-	if component == "" {
-		component = l.component
-	}
+	component = cmp.Or(component, l.component)
 	return &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        recordutil.GenerateEventName(e.Regarding.Name, e.at.UnixNano()),

@@ -218,8 +218,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
 	}
-	dryRun := r.URL.Query().Has("dryRun")
-	switch r.Method {
+	switch dryRun := r.URL.Query().Has("dryRun"); r.Method {
 	case http.MethodPost:
 		return s.evictPod(t, current, body)
 	case http.MethodPut:

@@ -4,6 +4,7 @@
 package admit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -49,12 +50,8 @@ func hostPorts(pod *v1.Pod) []hostPort {
 				continue
 			}
 			port := hostPort{p.HostIP, p.Protocol, p.HostPort}
-			if port.ip == "" {
-				port.ip = "0.0.0.0"
-			}
-			if port.protocol == "" {
-				port.protocol = v1.ProtocolTCP
-			}
+			port.ip = cmp.Or(port.ip, "0.0.0.0")
+			port.protocol = cmp.Or(port.protocol, v1.ProtocolTCP)
 			ports = append(ports, port)
 		}
 	}

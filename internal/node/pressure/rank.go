@@ -76,8 +76,7 @@ type measure func(Candidate) resource.Quantity
 func orderExceeding(used measure, name v1.ResourceName) order {
 	// Compare only whether requests are exceeded; the excess itself is compared after the priority.
 	class := func(c Candidate) int {
-		usage := used(c)
-		if usage.Cmp(requestOf(c.Pod, name)) > 0 {
+		if usage := used(c); usage.Cmp(requestOf(c.Pod, name)) > 0 {
 			return 0
 		}
 		return 1

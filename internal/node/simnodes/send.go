@@ -112,8 +112,7 @@ func outcomeOf(err error) simkubelet.Outcome {
 // carryOut sends the request of an action. Deletions have the UID as a precondition, so that a
 // later object of the same name is not deleted.
 func (s *sender) carryOut(ctx context.Context, a simkubelet.Action) (any, error) {
-	core := s.client.CoreV1()
-	switch a.Kind {
+	switch core := s.client.CoreV1(); a.Kind {
 	case simkubelet.Register:
 		return s.registerNode(ctx, a)
 	case simkubelet.Renew:

@@ -4,9 +4,11 @@
 package options
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,9 +86,7 @@ func (f *Flags) Connection(data []byte) Settings {
 		s.Cluster.Kubeconfig = client.Kubeconfig
 	}
 
-	if s.ContentType == "" {
-		s.ContentType = runtime.ContentTypeProtobuf
-	}
+	s.ContentType = cmp.Or(s.ContentType, runtime.ContentTypeProtobuf)
 	f.override(&s)
 	if s.Accept == "" {
 		s.Accept = s.ContentType
@@ -118,12 +118,8 @@ func election(e *componentbase.LeaderElectionConfiguration) lead.Options {
 
 // ElectionGiven reports whether a flag configures the election, other than the one enabling it.
 func (f *Flags) ElectionGiven() bool {
-	for _, name := range []string{"lease-duration", "renew-deadline", "retry-period", "resource-name", "resource-namespace"} {
-		if f.given("leader-elect-" + name) {
-			return true
-		}
-	}
-	return false
+	fields := []string{"lease-duration", "renew-deadline", "retry-period", "resource-name", "resource-namespace"}
+	return slices.ContainsFunc(fields, func(name string) bool { return f.given("leader-elect-" + name) })
 }
 
 // override applies the given flags over the file. It is called twice, by Connection and by
@@ -233,8 +229,7 @@ func (s *Settings) Full(c *config.Config) *configv1.KubeSchedulerConfiguration {
 	full.EnableProfiling, full.EnableContentionProfiling = &s.Profiling, &s.ContentionProfiling
 	for i := range full.Profiles {
 		for j := range full.Profiles[i].PluginConfig {
-			args := &full.Profiles[i].PluginConfig[j].Args
-			if args.Object != nil {
+			if args := &full.Profiles[i].PluginConfig[j].Args; args.Object != nil {
 				kind := full.Profiles[i].PluginConfig[j].Name + "Args"
 				args.Object.GetObjectKind().SetGroupVersionKind(configv1.SchemeGroupVersion.WithKind(kind))
 				args.Raw = nil // the raw content of the file, without defaults

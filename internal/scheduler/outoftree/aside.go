@@ -185,10 +185,5 @@ func namesOf(infos []fwk.NodeInfo) map[string]bool {
 
 // coversAll reports whether the request included all these nodes.
 func coversAll(asked map[string]bool, infos []fwk.NodeInfo) bool {
-	for _, n := range infos {
-		if !asked[n.Node().Name] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(infos, func(n fwk.NodeInfo) bool { return !asked[n.Node().Name] })
 }

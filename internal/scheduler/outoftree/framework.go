@@ -149,8 +149,7 @@ func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nod
 	skip := sets.New[string]()
 	state.skipScore = skip
 	for _, plugin := range f.preScores {
-		status := plugin.PreScore(ctx, state, pod, nodes)
-		switch {
+		switch status := plugin.PreScore(ctx, state, pod, nodes); {
 		case status.IsSkip():
 			skip.Insert(plugin.Name())
 		case !status.IsSuccess():

@@ -182,8 +182,7 @@ func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) c
 // is cancelled with the reason, and tasks begun by workers are finished. In each case, the core
 // gets an Answered event.
 func (s *Scheduler) cancelTask(a cycle.Cancel) {
-	t := s.tasks[a.Ticket]
-	switch {
+	switch t := s.tasks[a.Ticket]; {
 	case t == nil: // the task has already ended
 	case t.cancel != nil:
 		t.cancel(errors.New(a.Reason))

@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,12 +37,8 @@ func newStatusWrite(a cycle.WriteStatus) *statusWrite {
 // if set, take precedence over the older ones. All tickets get the outcome of the merged write.
 func (a *statusWrite) mergeAfter(older *statusWrite) *statusWrite {
 	both := &statusWrite{a.WriteStatus, append(older.tickets, a.tickets...)}
-	if both.Condition == nil {
-		both.Condition = older.Condition
-	}
-	if both.Nominate == nil {
-		both.Nominate = older.Nominate
-	}
+	both.Condition = cmp.Or(both.Condition, older.Condition)
+	both.Nominate = cmp.Or(both.Nominate, older.Nominate)
 	return both
 }
 

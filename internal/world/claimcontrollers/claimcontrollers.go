@@ -7,6 +7,7 @@
 package claimcontrollers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -135,10 +136,7 @@ func (c *Controllers) bindClaim(claim *v1.PersistentVolumeClaim, volume string) 
 // provision creates the volume for a claim within reach of the selected node, according to the
 // driver's topology. Without a class the volume is reachable from every node.
 func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.Node) *v1.PersistentVolume {
-	uid := claim.UID
-	if uid == "" {
-		uid = types.UID(claim.Namespace + "-" + claim.Name)
-	}
+	uid := cmp.Or(claim.UID, types.UID(claim.Namespace+"-"+claim.Name))
 
 	volume := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "pvc-" + string(uid), UID: "volume/" + uid, CreationTimestamp: c.Now()},

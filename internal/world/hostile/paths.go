@@ -109,8 +109,7 @@ func Paths(kind Kind) (all []Path) {
 		case reflect.Struct:
 			within = append(slices.Clip(within), t)
 			for i := range t.NumField() {
-				f := t.Field(i)
-				if f.IsExported() && !byTheServer(t, f.Name) {
+				if f := t.Field(i); f.IsExported() && !byTheServer(t, f.Name) {
 					follow(f.Type, further(step{field: i, name: f.Name}), within)
 				}
 			}

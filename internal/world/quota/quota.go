@@ -46,8 +46,7 @@ func Covers(q *v1.ResourceQuota, p *v1.Pod) bool {
 // relevant operator. An unknown scope matches no pod, so a newer API's quota counts nothing here.
 func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 	deadline := p.Spec.ActiveDeadlineSeconds != nil
-	bestEffort := rules.QOS(p) == v1.PodQOSBestEffort
-	switch r.ScopeName {
+	switch bestEffort := rules.QOS(p) == v1.PodQOSBestEffort; r.ScopeName {
 	case v1.ResourceQuotaScopeTerminating:
 		return deadline
 	case v1.ResourceQuotaScopeNotTerminating:
@@ -57,8 +56,7 @@ func inScope(p *v1.Pod, r v1.ScopedResourceSelectorRequirement) bool {
 	case v1.ResourceQuotaScopeNotBestEffort:
 		return !bestEffort
 	case v1.ResourceQuotaScopePriorityClass:
-		class := p.Spec.PriorityClassName
-		switch r.Operator {
+		switch class := p.Spec.PriorityClassName; r.Operator {
 		case v1.ScopeSelectorOpExists:
 			return class != ""
 		case v1.ScopeSelectorOpDoesNotExist:

@@ -69,8 +69,7 @@ func Successor(pod *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *meta
 	next.Spec.NodeName = ""
 	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: pod.Status.QOSClass}
 
-	controller := metav1.GetControllerOfNoCopy(next)
-	switch rules.KindOf(controller) {
+	switch controller := metav1.GetControllerOfNoCopy(next); rules.KindOf(controller) {
 	case rules.KindOf(nil), rules.StatefulSet:
 	case rules.DaemonSet:
 		// The old pod may have been bound to its node by name; the controller pins by affinity.

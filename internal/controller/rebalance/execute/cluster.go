@@ -138,12 +138,9 @@ func (c *cluster) notMade(namespace, owner string) string {
 // remove the pod with the lowest deletion cost first: kube-controller-manager removes pods that are
 // not running or not ready before comparing costs.
 func (c *cluster) whole(w rules.Owner) bool {
-	for _, p := range c.PodsOf(w) {
-		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.PodsOf(w), func(p *v1.Pod) bool {
+		return p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning)
+	})
 }
 
 // forbids returns a message if scaling back after a surge would leave a budget of the victim with

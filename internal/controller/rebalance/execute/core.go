@@ -4,6 +4,7 @@
 package execute
 
 import (
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -191,9 +192,7 @@ func (c *Core) enter(p phase) { c.phase, c.at = p, time.Time{} }
 // advance acts on the time and on observed state. It runs after every event, so each case must be
 // cheap and idempotent.
 func (c *Core) advance() {
-	due := !c.at.IsZero() && !c.now.Before(c.at)
-
-	switch c.phase {
+	switch due := !c.at.IsZero() && !c.now.Before(c.at); c.phase {
 	case learning:
 		if c.listed && c.journal.recalled {
 			c.begin()
@@ -235,9 +234,7 @@ func (c *Core) begin() {
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
 	c.closed = map[string]bool{}
 	c.journal.forgetRests(c.wall())
-	for workload, rest := range c.journal.Resting {
-		c.run.resting[workload] = rest
-	}
+	maps.Copy(c.run.resting, c.journal.Resting)
 
 	// The additional replica of a leftover surge would falsify the plan.
 	c.recoverSurges()

@@ -104,8 +104,7 @@ func (d *Drainer) follow() {
 // A drain needs the successor scheduled, but not ready: it waits until the planned room is actually
 // taken.
 func (d *Drainer) followSuccessor(p *departure) {
-	next := d.successorOf(p)
-	switch {
+	switch next := d.successorOf(p); {
 	case next != nil && next.Spec.NodeName != "":
 		p.ended = true
 		node, result := next.Spec.NodeName, Arrived

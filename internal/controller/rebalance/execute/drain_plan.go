@@ -61,8 +61,7 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	if first {
 		d.addAction(DrainProgress{Result: Proved, Plan: plan})
 	}
-	why := d.options.prevents(plan.Refused, plan.Stranded(), len(plan.Pods))
-	switch {
+	switch why := d.options.prevents(plan.Refused, plan.Stranded(), len(plan.Pods)); {
 	case why != "":
 		d.stranded = len(plan.Refused) == 0
 		d.end(why)

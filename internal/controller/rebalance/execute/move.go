@@ -204,8 +204,7 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 func (c *Core) conclude(result Result, node, message string) {
 	m := c.move
 	c.report(m, result, node, message)
-	workload := m.flight.Workload()
-	switch {
+	switch workload := m.flight.Workload(); {
 	// A withheld move does not contradict its proof, so it is not a miss, and the journal's rests
 	// stay unchanged.
 	case result == Withheld:

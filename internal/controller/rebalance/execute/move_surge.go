@@ -44,8 +44,7 @@ func (c *Core) followSurges() {
 
 // surgeEnded withholds the move if its surge was abandoned.
 func (c *Core) surgeEnded(s *surge) {
-	m := c.move
-	switch {
+	switch m := c.move; {
 	case c.phase == restoring || s.why == "": // the pod leaves, so the move continues like any other
 	// The workload was not scaled, so the move is not withheld.
 	case s.outdated:

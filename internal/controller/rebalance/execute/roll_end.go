@@ -119,8 +119,7 @@ func (r *Roller) end() {
 // overdue reports whether an ending roll has waited long enough to observe its writes to nodes. The
 // next run repairs any leftovers.
 func (r *Roller) overdue() bool {
-	until := r.entered.Add(closesFor)
-	if r.now.Before(until) {
+	if until := r.entered.Add(closesFor); r.now.Before(until) {
 		r.wake(until)
 		return false
 	}

@@ -295,8 +295,7 @@ func (r *Roller) exchanged() bool {
 // lacks returns the unmet condition of a node in the current turn, or "". With UntilDrained, it
 // returns "".
 func (r *Roller) lacks(name string) string {
-	n := r.cluster.node(name)
-	switch r.options.Until {
+	switch n := r.cluster.node(name); r.options.Until {
 	case UntilReady:
 		switch {
 		case n == nil:

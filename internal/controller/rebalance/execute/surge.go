@@ -216,8 +216,7 @@ func (ss *surges) answered(e Answered) bool {
 // takeAnswer handles the response to the request of the surge's step. Outcomes not listed are
 // retried after a pause.
 func (ss *surges) takeAnswer(s *surge, e Answered) {
-	fails := e.Outcome == response.Refused || ss.now.Sub(s.since) >= refusedFor
-	switch {
+	switch fails := e.Outcome == response.Refused || ss.now.Sub(s.since) >= refusedFor; {
 	case e.Outcome == response.OK:
 		ss.requested(s)
 	case e.Outcome == response.Gone && s.step == sparing:

@@ -74,8 +74,7 @@ func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool
 	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
 		return "another client has changed the scale", true
 	}
-	wanted := replicasOf(object)
-	switch {
+	switch wanted := replicasOf(object); {
 	case !equality.Semantic.DeepEqual(templateOf(object), s.template) || ss.cluster.split(object):
 		return fmt.Sprintf("a rollout of %s has begun", s.scaled), false
 	case wanted != s.note.replicas+1:
@@ -111,8 +110,7 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 		return ""
 	}
 
-	why := failing(next)
-	switch {
+	switch why := failing(next); {
 	// The container has recovered, so the time limit restarts with the next failure.
 	case why == "":
 		s.bad = time.Time{}

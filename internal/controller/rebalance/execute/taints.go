@@ -84,8 +84,7 @@ func (c *Core) close(wanted map[string]string) {
 // closedAll continues once all taints are written. An ending run opens the nodes it has just
 // closed. closedAll is called after each response, and does nothing until the last one has arrived.
 func (c *Core) closedAll() {
-	ends := c.run.stopped != "" || c.stopping
-	switch {
+	switch ends := c.run.stopped != "" || c.stopping; {
 	case len(c.waiting) > 0:
 	case ends && c.closes:
 		c.close(nil)

@@ -4,6 +4,7 @@
 package execute
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/berth-k8s/berth/internal/answer"
@@ -91,9 +92,7 @@ func (a *MoveProgress) Line() string {
 		if len(m.Or) > 0 {
 			to += " or " + answer.Count(len(m.Or), "other")
 		}
-		if to == "" {
-			to = "(removed)"
-		}
+		to = cmp.Or(to, "(removed)")
 		if m.NoSurge != "" {
 			to += "; cannot surge: " + m.NoSurge
 		}

@@ -165,8 +165,7 @@ func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evict
 // readThreshold reads the lowest protected priority, as a number or as the name of a priority
 // class, which is looked up in the cluster.
 func (r *reader) readThreshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
-	t := args.PriorityThreshold
-	switch {
+	switch t := args.PriorityThreshold; {
 	case t == nil:
 	case t.Value != nil && t.Name != "":
 		r.setError(n, "%s: priorityThreshold: must have a name or a value, not both", evictorName)

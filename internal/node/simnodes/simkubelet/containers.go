@@ -4,6 +4,7 @@
 package simkubelet
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -197,10 +198,7 @@ const longRun = 10 * time.Minute
 // restartContainer restarts a container, or puts it into back-off. It returns false if nothing can
 // be done now.
 func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
-	last := cs.State.Terminated
-	if last == nil {
-		last = cs.LastTerminationState.Terminated
-	}
+	last := cmp.Or(cs.State.Terminated, cs.LastTerminationState.Terminated)
 
 	if !p.mayRestart(c, last.ExitCode) || !p.pullImage(c, cs) {
 		return false

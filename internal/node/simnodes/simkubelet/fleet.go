@@ -289,8 +289,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		return
 	}
 	status := f.shape.nodeStatus(n.object, n.address, n.pressed, now)
-	due := !now.Before(n.statusAt)
-	if !due && semanticEqual(&n.object.Status, &status) {
+	if due := !now.Before(n.statusAt); !due && semanticEqual(&n.object.Status, &status) {
 		f.timers.setTimer(&n.status, n.statusAt)
 		return
 	}

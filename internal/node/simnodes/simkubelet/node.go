@@ -56,9 +56,7 @@ func (s *Shape) nodeLabels(number int) map[string]string {
 		labels[v1.LabelTopologyRegion] = s.Region
 	}
 
-	for k, v := range s.Labels {
-		labels[k] = v
-	}
+	maps.Copy(labels, s.Labels)
 	return labels
 }
 
@@ -73,9 +71,7 @@ func (s *Shape) nodeStatus(node *v1.Node, address string, pressed []v1.NodeCondi
 		st.Capacity = v1.ResourceList{}
 	}
 	// Resources not named by the shape stay: a user patched them in, to try extended resources.
-	for name, quantity := range s.Capacity {
-		st.Capacity[name] = quantity
-	}
+	maps.Copy(st.Capacity, s.Capacity)
 	// Nothing is reserved for the system. A resource removed from the capacity is also removed
 	// here.
 	st.Allocatable = st.Capacity.DeepCopy()

@@ -150,8 +150,7 @@ func (f *Fleet) roomMade(n *node, now time.Time) {
 // checkPod takes a pod's next step, if it is due. A pod has at most one action in flight; the
 // response calls checkPod again.
 func (f *Fleet) checkPod(p *pod, now time.Time) {
-	n := p.node
-	switch {
+	switch n := p.node; {
 	case p.busy || p.sent || p.refused || f.pods[p.object.UID] != p:
 	// Remove the pod, as the pod garbage collector of kube-controller-manager would.
 	case n.gone:

@@ -32,10 +32,7 @@ func (f *Fleet) usesOf(p *pod) v1.ResourceList {
 // evicts one pod at a time, in the kubelet's order. Nodes without annotated pods cost nothing. It
 // is called whenever a pod of the node changes, and every measureEvery under pressure.
 func (f *Fleet) measureNode(n *node, now time.Time) {
-	if n.object == nil || n.silent {
-		return
-	}
-	if n.core == nil && !f.beginToMeasure(n) {
+	if n.object == nil || n.silent || n.core == nil && !f.beginToMeasure(n) {
 		return
 	}
 
