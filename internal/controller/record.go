@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
@@ -17,16 +16,14 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/kube/instrument"
 )
 
 // lostRecords counts the records lost by both journals. This file starts and ends the journals;
 // package controllerjournal defines their contents.
-var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
-	Name: "berth_journal_lost_records_total",
-	Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
-		"The log names them, and the next file records the gap.",
-	StabilityLevel: metrics.ALPHA,
-})
+var lostRecords = instrument.Counter("berth_journal_lost_records_total",
+	"Records that --journal has lost: the disk did not keep up, or the journal has ended. "+
+		"The log names them, and the next file records the gap.")
 
 // recordEviction starts the journal of taint eviction if --journal is set. end writes the queued
 // records.

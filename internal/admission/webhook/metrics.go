@@ -8,6 +8,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/kube/instrument"
 )
 
 // instruments are the webhook's metrics. They belong to a webhook rather than to the process, so
@@ -25,30 +27,22 @@ type instruments struct {
 func newInstruments() *instruments {
 	m := &instruments{
 		registry: metrics.NewKubeRegistry(),
-		reviews: metrics.NewCounterVec(&metrics.CounterOpts{
-			Name: "berth_webhook_reviews_total", StabilityLevel: metrics.ALPHA,
-			Help: "Reviews by path, resource, operation and result: allowed, changed, refused, or failed, which is no answer.",
-		}, []string{"path", "resource", "operation", "result"}),
-		duration: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Name: "berth_webhook_review_duration_seconds", StabilityLevel: metrics.ALPHA,
-			Help: "Duration of a review in the webhook.",
+		reviews: instrument.CounterVec("berth_webhook_reviews_total",
+			"Reviews by path, resource, operation and result: allowed, changed, refused, or failed, which is no answer.",
+			"path", "resource", "operation", "result"),
+		duration: instrument.HistogramVec("berth_webhook_review_duration_seconds",
+			"Duration of a review in the webhook.",
 			// The buckets range from the typical duration for a pod, some 100 µs, to the API
 			// server's longest timeout.
-			Buckets: metrics.ExponentialBuckets(0.0001, 2, 19),
-		}, []string{"path"}),
-		evictions: metrics.NewCounterVec(&metrics.CounterOpts{
-			Name: "berth_webhook_evictions_total", StabilityLevel: metrics.ALPHA,
-			Help: "Evictions judged by the guard: held, or admitted because of the controller, deadline (held for too long), unanswered " +
+			metrics.ExponentialBuckets(0.0001, 2, 19), "path"),
+		evictions: instrument.CounterVec("berth_webhook_evictions_total",
+			"Evictions judged by the guard: held, or admitted because of the controller, deadline (held for too long), unanswered "+
 				"(no controller), unguarded (not a ready pod of a ReplicaSet), exempt (a dry run, or replaced), bound (too many), failed.",
-		}, []string{"result"}),
-		expiry: metrics.NewGauge(&metrics.GaugeOpts{
-			Name: "berth_webhook_certificate_expiration_timestamp_seconds", StabilityLevel: metrics.ALPHA,
-			Help: "When the serving certificate expires.",
-		}),
-		renewals: metrics.NewCounter(&metrics.CounterOpts{
-			Name: "berth_webhook_certificate_renewals_total", StabilityLevel: metrics.ALPHA,
-			Help: "Certificates that this replica made.",
-		}),
+			"result"),
+		expiry: instrument.Gauge("berth_webhook_certificate_expiration_timestamp_seconds",
+			"When the serving certificate expires."),
+		renewals: instrument.Counter("berth_webhook_certificate_renewals_total",
+			"Certificates that this replica made."),
 	}
 	m.registry.MustRegister(m.allMetrics()...)
 	return m

@@ -5,6 +5,8 @@ package metrics
 
 import (
 	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/kube/instrument"
 )
 
 // recorded holds the metrics. docs/reference/metrics.md lists the metrics of kube-scheduler that
@@ -209,11 +211,10 @@ func (r *recorded) ofPods() {
 // ofObjects creates the metrics of volumes and device claims.
 func (r *recorded) ofObjects() {
 	r.volumeErrors = counter("volume_scheduling_stage_error_total", "Volume scheduling stage error count", metrics.ALPHA, "operation")
-	r.claims = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: "dynamic_resource_allocation", Name: "resourceclaim_creates_total", StabilityLevel: metrics.ALPHA,
-		Help: "Number of ResourceClaims creation requests, categorized by creation status, admin access, and owning " +
+	r.claims = instrument.CounterVec("dynamic_resource_allocation_resourceclaim_creates_total",
+		"Number of ResourceClaims creation requests, categorized by creation status, admin access, and owning "+
 			"API group and kind (either Pod or scheduling.k8s.io/PodGroup)",
-	}, []string{"status", "admin_access", "owner_api_group", "owner_api_kind"})
+		"status", "admin_access", "owner_api_group", "owner_api_kind")
 	r.deviceWaits = counter("dra_bindingconditions_allocations_total",
 		"Number of allocations using devices with BindingConditions, counted per driver per scheduling attempt",
 		metrics.ALPHA, "profile", "driver", "status")
@@ -257,50 +258,30 @@ func (r *recorded) ofGroupPreemption() {
 
 // own creates the metrics without an equivalent in kube-scheduler.
 func (r *recorded) own() {
-	r.reloads = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name:           "berth_scheduler_config_reloads_total",
-		Help:           "Changes of the configuration file, by outcome: applied or refused.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"result"})
+	r.reloads = instrument.CounterVec("berth_scheduler_config_reloads_total",
+		"Changes of the configuration file, by outcome: applied or refused.", "result")
 
-	r.reloadSucceeded = metrics.NewGauge(&metrics.GaugeOpts{
-		Name:           "berth_scheduler_config_last_reload_successful",
-		Help:           "1 if the configuration file as it is now is in use, 0 if it was refused and an earlier one is.",
-		StabilityLevel: metrics.ALPHA,
-	})
+	r.reloadSucceeded = instrument.Gauge("berth_scheduler_config_last_reload_successful",
+		"1 if the configuration file as it is now is in use, 0 if it was refused and an earlier one is.")
 
-	r.reloadTime = metrics.NewGauge(&metrics.GaugeOpts{
-		Name:           "berth_scheduler_config_last_reload_success_timestamp_seconds",
-		Help:           "Unix time at which the configuration in use was loaded.",
-		StabilityLevel: metrics.ALPHA,
-	})
+	r.reloadTime = instrument.Gauge("berth_scheduler_config_last_reload_success_timestamp_seconds",
+		"Unix time at which the configuration in use was loaded.")
 
-	r.refusedBindings = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "berth_scheduler_bindings_refused_total",
-		Help: "Bindings that were not taken, by the API server's reason: Conflict is a pod that had a node " +
-			"already, NotFound a deleted one, Unknown no answer.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"reason"})
+	r.refusedBindings = instrument.CounterVec("berth_scheduler_bindings_refused_total",
+		"Bindings that were not taken, by the API server's reason: Conflict is a pod that had a node "+
+			"already, NotFound a deleted one, Unknown no answer.", "reason")
 
-	r.devices = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name: "berth_scheduler_fragmentation_devices",
-		Help: "Devices by node pool, with the plugin Fragmentation: size is all, free what no pod has, usable what of it the " +
+	r.devices = instrument.GaugeVec("berth_scheduler_fragmentation_devices",
+		"Devices by node pool, with the plugin Fragmentation: size is all, free what no pod has, usable what of it the "+
 			"next pod can use, on average over the expected pods, left what is expected to be left over when none fits any more.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"profile", "resource", "pool", "state"})
+		"profile", "resource", "pool", "state")
 
-	r.panics = metrics.NewCounter(&metrics.CounterOpts{
-		Name: "berth_scheduler_panics_total",
-		Help: "Decisions, and calls of out-of-tree plugins for them, that panicked. Each cost its pod " +
-			"the attempt at most, and other pods nothing; the log has the stack, which belongs in a bug report.",
-		StabilityLevel: metrics.ALPHA,
-	})
-	r.lostRecords = metrics.NewCounter(&metrics.CounterOpts{
-		Name: "berth_journal_lost_records_total",
-		Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
-			"The log names them, and the next file records the gap.",
-		StabilityLevel: metrics.ALPHA,
-	})
+	r.panics = instrument.Counter("berth_scheduler_panics_total",
+		"Decisions, and calls of out-of-tree plugins for them, that panicked. Each cost its pod "+
+			"the attempt at most, and other pods nothing; the log has the stack, which belongs in a bug report.")
+	r.lostRecords = instrument.Counter("berth_journal_lost_records_total",
+		"Records that --journal has lost: the disk did not keep up, or the journal has ended. "+
+			"The log names them, and the next file records the gap.")
 }
 
 // all lists the metrics in the order of the documentation.

@@ -9,61 +9,34 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/kube/instrument"
 )
 
 // The first four metrics have the names and meanings of upstream's metrics, so that dashboards keep
 // working. The others are specific to Berth. Growing retries indicate that the API server refuses
 // requests, and growing averted evictions that its watches lag.
 var (
-	deletions = metrics.NewCounter(&metrics.CounterOpts{
-		Subsystem:      "taint_eviction_controller",
-		Name:           "pod_deletions_total",
-		Help:           "Total number of Pods deleted by TaintEvictionController since its start.",
-		StabilityLevel: metrics.ALPHA,
-	})
-	deletionDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Subsystem: "taint_eviction_controller",
-		Name:      "pod_deletion_duration_seconds",
-		Help: "Latency, in seconds, between the time when a taint effect has been activated for the Pod and " +
+	deletions = instrument.Counter("taint_eviction_controller_pod_deletions_total",
+		"Total number of Pods deleted by TaintEvictionController since its start.")
+	deletionDuration = instrument.Histogram("taint_eviction_controller_pod_deletion_duration_seconds",
+		"Latency, in seconds, between the time when a taint effect has been activated for the Pod and "+
 			"its deletion via TaintEvictionController.",
-		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
-		StabilityLevel: metrics.ALPHA,
-	})
-	deviceDeletions = metrics.NewCounter(&metrics.CounterOpts{
-		Subsystem:      "device_taint_eviction_controller",
-		Name:           "pod_deletions_total",
-		Help:           "Total number of Pods deleted by DeviceTaintEvictionController since its start.",
-		StabilityLevel: metrics.ALPHA,
-	})
-	deviceDeletionDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Subsystem: "device_taint_eviction_controller",
-		Name:      "pod_deletion_duration_seconds",
-		Help: "Latency, in seconds, between the time when a device taint effect has been activated and a " +
+		[]float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240})
+	deviceDeletions = instrument.Counter("device_taint_eviction_controller_pod_deletions_total",
+		"Total number of Pods deleted by DeviceTaintEvictionController since its start.")
+	deviceDeletionDuration = instrument.Histogram("device_taint_eviction_controller_pod_deletion_duration_seconds",
+		"Latency, in seconds, between the time when a device taint effect has been activated and a "+
 			"Pod's deletion via DeviceTaintEvictionController.",
-		Buckets:        []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
-		StabilityLevel: metrics.ALPHA,
-	})
-	pending = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name: "berth_eviction_pending",
-		Help: "Pods that a NoExecute taint evicts, immediately or when their tolerationSeconds expire, by the taint that evicts them " +
-			"first.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"taint"})
-	retries = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           "berth_eviction_retries_total",
-		Help:           "Retries of pod evictions.",
-		StabilityLevel: metrics.ALPHA,
-	})
-	cancelled = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           "berth_eviction_cancelled_total",
-		Help:           "Pending evictions that were cancelled because they were no longer needed.",
-		StabilityLevel: metrics.ALPHA,
-	})
-	averted = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           "berth_eviction_averted_total",
-		Help:           "Evictions that were due by the watched state, and not by the live state read immediately before.",
-		StabilityLevel: metrics.ALPHA,
-	})
+		[]float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240})
+	pending = instrument.GaugeVec("berth_eviction_pending",
+		"Pods that a NoExecute taint evicts, immediately or when their tolerationSeconds expire, by the taint that evicts them "+
+			"first.", "taint")
+	retries = instrument.Counter("berth_eviction_retries_total",
+		"Retries of pod evictions.")
+	cancelled = instrument.Counter("berth_eviction_cancelled_total",
+		"Pending evictions that were cancelled because they were no longer needed.")
+	averted = instrument.Counter("berth_eviction_averted_total",
+		"Evictions that were due by the watched state, and not by the live state read immediately before.")
 )
 
 // Metrics returns the package's metrics, for the registry of the process that runs it.

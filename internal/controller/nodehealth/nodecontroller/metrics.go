@@ -3,7 +3,11 @@
 
 package nodecontroller
 
-import "k8s.io/component-base/metrics"
+import (
+	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/kube/instrument"
+)
 
 const subsystem = "node_collector" // as upstream
 
@@ -24,34 +28,19 @@ var (
 		Help:           "Number of Node evictions that happened since current instance of NodeController started.",
 		StabilityLevel: metrics.STABLE,
 	}, []string{"zone"})
-	passDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Subsystem: subsystem, Name: "update_all_nodes_health_duration_seconds",
-		Help:           "Duration in seconds for NodeController to update the health of all nodes.",
-		Buckets:        metrics.ExponentialBuckets(0.01, 4, 8),
-		StabilityLevel: metrics.ALPHA,
-	})
-	writeDuration = metrics.NewHistogram(&metrics.HistogramOpts{
-		Subsystem: subsystem, Name: "update_node_health_duration_seconds",
-		Help:           "Duration in seconds for NodeController to update the health of a single node.",
-		Buckets:        metrics.ExponentialBuckets(0.001, 4, 8),
-		StabilityLevel: metrics.ALPHA,
-	})
+	passDuration = instrument.Histogram(subsystem+"_update_all_nodes_health_duration_seconds",
+		"Duration in seconds for NodeController to update the health of all nodes.",
+		metrics.ExponentialBuckets(0.01, 4, 8))
+	writeDuration = instrument.Histogram(subsystem+"_update_node_health_duration_seconds",
+		"Duration in seconds for NodeController to update the health of a single node.",
+		metrics.ExponentialBuckets(0.001, 4, 8))
 
-	evictionRate = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name:           "berth_node_health_eviction_rate_nodes_per_second",
-		Help:           "Nodes per second of the zone that may get a taint that evicts.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"zone"})
-	evictionsWaiting = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name:           "berth_node_health_evictions_waiting",
-		Help:           "Nodes of the zone that are not ready and wait for a taint that evicts.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"zone"})
-	droppedWrites = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           "berth_node_health_dropped_writes_total",
-		Help:           "Changes of nodes that the API server accepted and did not store, because a policy, webhook or controller dropped them.",
-		StabilityLevel: metrics.ALPHA,
-	})
+	evictionRate = instrument.GaugeVec("berth_node_health_eviction_rate_nodes_per_second",
+		"Nodes per second of the zone that may get a taint that evicts.", "zone")
+	evictionsWaiting = instrument.GaugeVec("berth_node_health_evictions_waiting",
+		"Nodes of the zone that are not ready and wait for a taint that evicts.", "zone")
+	droppedWrites = instrument.Counter("berth_node_health_dropped_writes_total",
+		"Changes of nodes that the API server accepted and did not store, because a policy, webhook or controller dropped them.")
 )
 
 // Metrics returns the package's metrics, for the registry of the process that runs it.

@@ -7,36 +7,22 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/kube/instrument"
 )
 
 var (
-	evictions = metrics.NewCounter(&metrics.CounterOpts{
-		Name:           "berth_rebalance_evictions_total",
-		Help:           "Pods evicted so that their successors land on a better node.",
-		StabilityLevel: metrics.ALPHA,
-	})
-	moves = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "berth_rebalance_moves_total",
-		Help: "Finished moves, by outcome. Elsewhere, Pending, Unready and Stuck are misses; Withheld was refused, and Ended was no " +
-			"longer needed.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"result"})
-	runs = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name:           "berth_rebalance_runs_total",
-		Help:           "Runs that ended: done when nothing was left to move, or stopped before.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"end"})
-	guarded = metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "berth_eviction_guard_steps_total",
-		Help: "Steps of replacements for held evictions: Raised (one more replica), Arrived (the replacement has a node), Awaited, " +
-			"Replaced (the pod left), Restored (given up).",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"step"})
-	stays = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Name:           "berth_rebalance_stays",
-		Help:           "Pods that should move and could not, as of the last plan, by reason.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"reason"})
+	evictions = instrument.Counter("berth_rebalance_evictions_total",
+		"Pods evicted so that their successors land on a better node.")
+	moves = instrument.CounterVec("berth_rebalance_moves_total",
+		"Finished moves, by outcome. Elsewhere, Pending, Unready and Stuck are misses; Withheld was refused, and Ended was no "+
+			"longer needed.", "result")
+	runs = instrument.CounterVec("berth_rebalance_runs_total",
+		"Runs that ended: done when nothing was left to move, or stopped before.", "end")
+	guarded = instrument.CounterVec("berth_eviction_guard_steps_total",
+		"Steps of replacements for held evictions: Raised (one more replica), Arrived (the replacement has a node), Awaited, "+
+			"Replaced (the pod left), Restored (given up).", "step")
+	stays = instrument.GaugeVec("berth_rebalance_stays",
+		"Pods that should move and could not, as of the last plan, by reason.", "reason")
 )
 
 // Metrics returns the package's metrics, for the registry of the process that runs it. They are
