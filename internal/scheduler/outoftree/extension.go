@@ -310,7 +310,7 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 // it may already have been sent to the API server.
 func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	y := x.sessionOf(a)
-	if !y.prebind.markBinding() {
+	if !y.prebind.MarkPrebound() {
 		return false, y.prebind.cause()
 	}
 	status := x.plugin.(fwk.BindPlugin).Bind(ctx, y.state, y.onNode(a.Node), a.Node)

@@ -116,28 +116,22 @@ func (f *framework) openSession() *session {
 	return f.open
 }
 
-// addPod calls AddPod of the PreFilter plugins for a pod hypothetically added to the node, so that
-// they adapt their state. It skips plugins without PreFilterExtensions, and plugins that returned
-// Skip at PreFilter. It stops at the first failure, which makes the state unusable.
-func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+// movePod calls AddPod of the PreFilter plugins for a pod hypothetically added to the node, or
+// RemovePod for a removed one, so that they adapt their state. It skips plugins without
+// PreFilterExtensions, and plugins that returned Skip at PreFilter. It stops at the first failure,
+// which makes the state unusable.
+func (f *framework) movePod(ctx context.Context, state *State, pod *v1.Pod, moved fwk.PodInfo, node fwk.NodeInfo, added bool) *fwk.Status {
 	for _, plugin := range f.preFilters {
-		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
-			if status := extensions.AddPod(ctx, state, pod, come, node); !status.IsSuccess() {
-				return fwk.AsStatus(fmt.Errorf("running AddPod on PreFilter plugin %q: %w", plugin.Name(), statusError(status, "AddPod")))
-			}
+		extensions := plugin.PreFilterExtensions()
+		if extensions == nil || state.skipFilter.Has(plugin.Name()) {
+			continue
 		}
-	}
-	return nil
-}
-
-// removePod is addPod for a hypothetically removed pod.
-func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
-	for _, plugin := range f.preFilters {
-		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
-			if status := extensions.RemovePod(ctx, state, pod, gone, node); !status.IsSuccess() {
-				return fwk.AsStatus(fmt.Errorf("running RemovePod on PreFilter plugin %q: %w", plugin.Name(),
-					statusError(status, "RemovePod")))
-			}
+		call, how := extensions.RemovePod, "RemovePod"
+		if added {
+			call, how = extensions.AddPod, "AddPod"
+		}
+		if status := call(ctx, state, pod, moved, node); !status.IsSuccess() {
+			return fwk.AsStatus(fmt.Errorf("running %s on PreFilter plugin %q: %w", how, plugin.Name(), statusError(status, how)))
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ package outoftree
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
@@ -33,7 +32,7 @@ type groupSession struct {
 	placements   map[string]*groupState
 	members      map[types.UID]*session // by pod; only members with out-of-tree plugins
 	inPostFilter bool                   // a plugin at PodGroupPostFilter is running
-	mutations    *mutations             // nil: the snapshot is not being changed
+	mutations    *supposition           // changes of a plugin at PodGroupPostFilter, until it returns; nil: none have begun
 }
 
 // groupState is the data kept by plugins about a pod group, or about one placement of it.
@@ -254,20 +253,12 @@ func (i groupInfo) GetKey() string {
 	return fwk.PodGroupKey(i.a.Group.Namespace, i.a.Group.Name).String()
 }
 
-// mutations are the hypothetical additions and removals of pods by a plugin at PodGroupPostFilter.
-// They are undone at the plugin's request, and when it returns.
-type mutations struct{ undo []func() }
-
-// endMutations undoes the changes in the reverse order, since a later one may build on an earlier
-// one. Without changes it does nothing.
+// endMutations undoes the changes of a plugin. Without changes it does nothing.
 func (g *groupSession) endMutations() {
-	if g.mutations == nil {
-		return
+	if g.mutations != nil {
+		g.mutations.undoAll()
+		g.mutations = nil
 	}
-	for _, undo := range slices.Backward(g.mutations.undo) {
-		undo()
-	}
-	g.mutations = nil
 }
 
 // mutableLister shows the cluster with the changes made by a plugin at PodGroupPostFilter. The
@@ -307,7 +298,7 @@ func (l mutableLister) StartMutations() error {
 	if g.mutations != nil {
 		return fmt.Errorf("changes of the snapshot have begun already")
 	}
-	g.mutations = &mutations{}
+	g.mutations = &supposition{c: g.attempt.Cluster}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -23,56 +24,42 @@ var errNotInPostFilter = errors.New("the snapshot can be changed from PodGroupPo
 // counted on the node for the attempt, from the node until endMutations. The pod is found by its
 // UID: a pod recreated under the same name is a different one.
 func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error {
-	g, err := l.mutating()
+	s, n, err := l.mutating(node)
 	if err != nil {
 		return err
 	}
-	c := g.attempt.Cluster
-	n := c.Node(node)
-	if n == nil {
-		return fmt.Errorf("nodeinfo not found for node name %q", node)
+	i := slices.IndexFunc(n.Pods, func(p *cluster.Pod) bool { return p.UID == pod.UID })
+	if i < 0 {
+		return fmt.Errorf("pod %s/%s is not on node %q", pod.Namespace, pod.Name, node)
 	}
-
-	for _, p := range n.Pods {
-		if p.UID != pod.UID {
-			continue
-		}
-		if c.Pod(p.UID) != p { // it is only a guest
-			c.Leave(p)
-			g.mutations.undo = append(g.mutations.undo, func() { c.Visit(p, n) })
-			return nil
-		}
-		c.RemovePod(p.UID)
-		g.mutations.undo = append(g.mutations.undo, func() { c.Place(p, n) })
-		return nil
-	}
-	return fmt.Errorf("pod %s/%s is not on node %q", pod.Namespace, pod.Name, node)
+	s.removePod(n.Pods[i])
+	return nil
 }
 
 // AddPod implements fwk.MutableSnapshotSharedLister. The pod counts on the node until endMutations,
 // whether or not it fits there; the filters check that.
 func (l mutableLister) AddPod(info fwk.PodInfo, node string) error {
-	g, err := l.mutating()
-	if err != nil {
-		return err
+	s, n, err := l.mutating(node)
+	if err == nil {
+		s.addGuest(info.GetPod(), n)
 	}
-	c := g.attempt.Cluster
-	n := c.Node(node)
-	if n == nil {
-		return fmt.Errorf("nodeinfo not found for node name %q", node)
-	}
-	guest := c.Visit(c.Pending(info.GetPod()), n)
-	g.mutations.undo = append(g.mutations.undo, func() { c.Leave(guest) })
-	return nil
+	return err
 }
 
-// mutating is like session, but returns an error unless StartMutations was called.
-func (l mutableLister) mutating() (*groupSession, error) {
+// mutating returns the changes begun by StartMutations, and the node to change.
+func (l mutableLister) mutating(node string) (*supposition, *cluster.Node, error) {
 	g, err := l.session()
-	if err == nil && g.mutations == nil {
-		err = errors.New("the snapshot is changed without StartMutations")
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case g.mutations == nil:
+		return nil, nil, errors.New("the snapshot is changed without StartMutations")
 	}
-	return g, err
+	n := g.attempt.Cluster.Node(node)
+	if n == nil {
+		return nil, nil, fmt.Errorf("nodeinfo not found for node name %q", node)
+	}
+	return g.mutations, n, nil
 }
 
 // MutableSnapshotSharedLister implements fwk.Handle. It can be called at any time; the lister's

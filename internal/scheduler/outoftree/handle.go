@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,7 +31,7 @@ import (
 // only during a call in a cycle, and the methods in handle_none.go are not provided by Berth.
 type handle struct {
 	f          *framework
-	preBinding preBindings // pods of the profile between PreBind and their binding
+	preBinding sync.Map // *preBinding by UID, of the profile's pods between PreBind and their binding
 }
 
 var _ fwk.Handle = &handle{}
@@ -105,20 +106,20 @@ func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(pl
 // AddPodInPreBind is for schedulers with their own binding; Berth records such pods itself (see
 // toPreBind). It replaces the pod's existing record.
 func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
-	h.preBinding.addPod(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
+	h.preBinding.Store(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
 }
 
 // GetPodInPreBind returns the pod's record, or nil if the pod is neither at PreBind nor being
 // bound.
 func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
-	if b := h.preBinding.getPod(uid); b != nil {
-		return b
+	if b, ok := h.preBinding.Load(uid); ok {
+		return b.(*preBinding)
 	}
 	return nil
 }
 
 // RemovePodInPreBind removes the pod's record.
-func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.removePod(uid) }
+func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.Delete(uid) }
 
 // SignPod encodes everything that affects the pod's placement: pods with the same signature are
 // judged alike. It returns nil, upstream's "cannot be signed", if an out-of-tree plugin that

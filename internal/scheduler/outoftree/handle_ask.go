@@ -179,23 +179,23 @@ func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fw
 // NodeInfo.
 func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo,
 	node fwk.NodeInfo) *fwk.Status {
-	own, ok := state.(*State)
-	if !ok {
-		return foreignState(state)
-	}
-	own.moves = append(own.moves, move{come.GetPod(), node.Node().Name, true})
-	return h.f.addPod(ctx, own, pod, come, node)
+	return h.movePod(ctx, state, pod, come, node, true)
 }
 
 // RunPreFilterExtensionRemovePod is RunPreFilterExtensionAddPod for a removed pod.
 func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	return h.movePod(ctx, state, pod, gone, node, false)
+}
+
+func (h *handle) movePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, moved fwk.PodInfo, node fwk.NodeInfo,
+	added bool) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
 		return foreignState(state)
 	}
-	own.moves = append(own.moves, move{gone.GetPod(), node.Node().Name, false})
-	return h.f.removePod(ctx, own, pod, gone, node)
+	own.moves = append(own.moves, move{moved.GetPod(), node.Node().Name, added})
+	return h.f.movePod(ctx, own, pod, moved, node, added)
 }
 
 // RunPreScorePlugins calls the out-of-tree plugins at PreScore; Berth's own scorers need no

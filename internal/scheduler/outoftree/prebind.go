@@ -8,16 +8,15 @@ import (
 	"errors"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // preBinding is a pod between its first PreBind and its binding. Until the binding begins, a plugin
-// can cancel it, for instance to preempt the pod. The first call of CancelPod or markBinding wins.
-// The methods may be called from any goroutine. The methods endPod and markBinding accept a nil
+// can cancel it, for instance to preempt the pod. The first call of CancelPod or MarkPrebound wins.
+// The methods may be called from any goroutine. The methods endPod and MarkPrebound accept a nil
 // receiver, which is a pod without PreBind plugins.
 type preBinding struct {
-	forget func() // removes the pod from the profile's preBindings; nil if it is not in them
+	forget func() // removes the pod from handle.preBinding; nil if it is not in it
 
 	mu       sync.Mutex
 	cancels  []context.CancelCauseFunc // of the plugins' contexts; several may run concurrently
@@ -36,8 +35,8 @@ func (y *session) toPreBind() {
 	y.prebind = &preBinding{}
 	if y.f.handle != nil {
 		uid := y.pod.UID
-		y.f.handle.preBinding.addPod(uid, y.prebind)
-		y.prebind.forget = func() { y.f.handle.preBinding.removePod(uid) }
+		y.f.handle.preBinding.Store(uid, y.prebind)
+		y.prebind.forget = func() { y.f.handle.preBinding.Delete(uid) }
 	}
 }
 
@@ -74,12 +73,10 @@ func (b *preBinding) CancelPod(reason string) bool {
 	return true
 }
 
-// MarkPrebound implements fwk.PodInPreBind: from then on CancelPod is too late.
-func (b *preBinding) MarkPrebound() bool { return b.markBinding() }
-
-// markBinding records that the pod is about to be bound. It returns false if the pod was canceled.
-// A pod without PreBind plugins cannot be canceled.
-func (b *preBinding) markBinding() bool {
+// MarkPrebound implements fwk.PodInPreBind. It records that the pod is about to be bound: from then
+// on CancelPod is too late. It returns false if the pod was canceled. A pod without PreBind plugins
+// cannot be canceled.
+func (b *preBinding) MarkPrebound() bool {
 	if b == nil {
 		return true
 	}
@@ -110,34 +107,4 @@ func (b *preBinding) endPod() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cancelAll(context.Canceled)
-}
-
-// preBindings holds the pods between PreBind and binding, by UID. The zero value is empty.
-type preBindings struct {
-	mu   sync.Mutex
-	pods map[types.UID]*preBinding
-}
-
-// addPod records a pod, replacing its existing record.
-func (p *preBindings) addPod(uid types.UID, b *preBinding) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.pods == nil {
-		p.pods = map[types.UID]*preBinding{}
-	}
-	p.pods[uid] = b
-}
-
-// getPod returns the pod's record, or nil.
-func (p *preBindings) getPod(uid types.UID) *preBinding {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pods[uid]
-}
-
-// removePod removes the pod's record, if there is one.
-func (p *preBindings) removePod(uid types.UID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.pods, uid)
 }

@@ -159,14 +159,14 @@ func (y *session) changePods(state *State, info *nodeInfo, gone []fwk.PodInfo, c
 		if err := info.RemovePod(klog.FromContext(y.ctx), p.GetPod()); err != nil {
 			return err
 		}
-		if status := y.f.removePod(y.ctx, state, y.pod, p, info); !status.IsSuccess() {
+		if status := y.f.movePod(y.ctx, state, y.pod, p, info, false); !status.IsSuccess() {
 			return status.AsError()
 		}
 	}
 	for _, p := range come {
 		guest := y.podOf(p, info.node.Name)
 		info.AddPodInfo(guest)
-		if status := y.f.addPod(y.ctx, state, y.pod, guest, info); !status.IsSuccess() {
+		if status := y.f.movePod(y.ctx, state, y.pod, guest, info, true); !status.IsSuccess() {
 			return status.AsError()
 		}
 	}

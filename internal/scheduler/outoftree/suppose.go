@@ -15,13 +15,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// supposition makes hypothetical changes of the pods in the cluster, and undoes them. Readers of
-// the log do not see the changes, because they are removed from the log again (package cluster's
-// Supposing). The changes must be undone on the same goroutine, before anything else reads the
+// supposition makes hypothetical changes of the pods in the cluster, and undoes them. With over,
+// readers of the log do not see the changes, because they are removed from the log again (package
+// cluster's Supposing). The changes must be undone on the same goroutine, before anything else reads the
 // cluster.
 type supposition struct {
 	c    *cluster.Cluster
-	over func()   // from Supposing
+	over func()   // from Supposing; nil: readers of the log see the changes
 	back []func() // undo functions, in the order of the changes
 }
 
@@ -30,7 +30,9 @@ func (s *supposition) undoAll() {
 	for _, back := range slices.Backward(s.back) {
 		back()
 	}
-	s.over()
+	if s.over != nil {
+		s.over()
+	}
 }
 
 // holdPods makes a node have exactly the pods of info: it removes all other pods, and adds the
