@@ -16,21 +16,15 @@ import (
 func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(ValidateMeta(&g.ObjectMeta, true), validateGroupPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy"))...)
+	// The constraints of groups and of composites are different API types with the same key.
+	var keys []string
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
-		// The constraints of groups and of composites are different API types with the same key.
-		keys := make([]string, 0, len(constraints.Topology))
 		for i := range constraints.Topology {
 			keys = append(keys, constraints.Topology[i].Key)
 		}
-		errs = append(errs, validateGroupDomains(keys, spec.Child("schedulingConstraints", "topology"))...)
 	}
-
-	// The field is a union: exactly one member must be set. Without a mode the pods are disrupted
-	// one by one.
-	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
-		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
-	}
-	return append(errs, validateGroupPriority(g.Spec.Priority, spec.Child("priority"))...)
+	mode := g.Spec.DisruptionMode
+	return append(errs, validateGroupRest(keys, mode == nil || (mode.Single == nil) != (mode.All == nil), g.Spec.Priority)...)
 }
 
 // ValidateCompositePodGroup checks the parts of a new group of pod groups that affect scheduling.
@@ -49,22 +43,22 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 		errs = append(errs, field.Invalid(path.Child("gang", "minGroupCount"), p.Gang.MinGroupCount, "must be greater than or equal to 1"))
 	}
 
+	var keys []string
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
-		keys := make([]string, 0, len(constraints.Topology))
 		for i := range constraints.Topology {
 			keys = append(keys, constraints.Topology[i].Key)
 		}
-		errs = append(errs, validateGroupDomains(keys, spec.Child("schedulingConstraints", "topology"))...)
 	}
-	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
-		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
-	}
-	return append(errs, validateGroupPriority(g.Spec.Priority, spec.Child("priority"))...)
+	mode := g.Spec.DisruptionMode
+	return append(errs, validateGroupRest(keys, mode == nil || (mode.Single == nil) != (mode.All == nil), g.Spec.Priority)...)
 }
 
-// validateGroupDomains checks the topology keys of a group's constraints: at most one key is valid,
-// since all pods share one domain.
-func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList) {
+// validateGroupRest checks what groups and composites share. At most one topology key is valid, since
+// all pods share one domain. The disruption mode is a union: exactly one member must be set; without
+// a mode the pods are disrupted one by one. Some priorities are reserved for the system.
+func validateGroupRest(keys []string, mode bool, priority *int32) (errs field.ErrorList) {
+	spec := field.NewPath("spec")
+	path := spec.Child("schedulingConstraints", "topology")
 	if len(keys) > 1 {
 		errs = append(errs, field.TooMany(path, len(keys), 1))
 	}
@@ -73,15 +67,13 @@ func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList
 			errs = append(errs, field.Required(path.Index(i).Child("key"), ""))
 		}
 	}
-	return errs
-}
-
-// validateGroupPriority refuses the priorities reserved for the system. nil is unset.
-func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
-	if priority == nil || *priority <= HighestUserPriority {
-		return nil
+	if !mode {
+		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
 	}
-	return field.ErrorList{field.Invalid(path, *priority, fmt.Sprintf("must be at most %d", HighestUserPriority))}
+	if priority != nil && *priority > HighestUserPriority {
+		errs = append(errs, field.Invalid(spec.Child("priority"), *priority, fmt.Sprintf("must be at most %d", HighestUserPriority)))
+	}
+	return errs
 }
 
 // ValidateWorkload checks a workload on creation: it must have templates of either pod groups or
