@@ -98,7 +98,7 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	demand.Static = staticDigest(pod, c.Target != "")
 	c.Demand = shared.demandOf(demand)
 	c.Simple = isSimple(pod, &c.Requests, c.Ports)
-	c.Look = lookOf(c)
+	c.Look = c.lookBy(c.Labels.All())
 	return c
 }
 
@@ -123,9 +123,6 @@ func (s *shares) ownerOf(pod *v1.Pod) *metav1.OwnerReference {
 }
 
 var yes = true // shared: objects referenced by a class never change
-
-// lookOf computes PodClass.Look.
-func lookOf(c *PodClass) [2]uint64 { return c.lookBy(c.Labels.All()) }
 
 // LookBy is Look restricted to the labels with these keys: constraints that name no other keys do
 // not distinguish between the pods of classes with equal digests. The keys are sorted, without

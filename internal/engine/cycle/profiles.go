@@ -63,11 +63,6 @@ func (p *servedProfile) bindsVolumes(plugin string) bool {
 	})
 }
 
-// looksAtPods reports whether the profile has plugins or extenders that read whole pods.
-func (p *servedProfile) looksAtPods() bool {
-	return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
-}
-
 // servesName reports whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
@@ -95,7 +90,7 @@ func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 			return nil, fmt.Errorf("two profiles for scheduler name %q", p.SchedulerName)
 		}
 		f.byName[p.SchedulerName] = made
-		f.whole = f.whole || made.looksAtPods()
+		f.whole = f.whole || len(made.Extensions)+len(made.Outside)+len(made.Extenders) > 0
 		if f.interests[p.SchedulerName], err = fs.interestsOf(made); err != nil {
 			return nil, err
 		}

@@ -174,7 +174,7 @@ func (d *Domains) describePlacement(domain string) domainResult {
 	placed := d.placer.tentative.placed
 	r := domainResult{domain: domain, failures: d.Failures(), full: d.fills.withAll(domain)}
 	if len(placed) < len(d.Members) {
-		r.full = d.fills.withSome(domain, placed)
+		r.full = d.fills.percentWith(domain, d.fills.sumRequests(placed))
 	}
 	r.places = d.placer.tentative.listPlaces()
 	return r

@@ -99,11 +99,6 @@ func (f *fills) addRequests(sum []float64, class *cluster.PodClass, times float6
 // withAll returns the utilization of the domain with all members, in percent.
 func (f *fills) withAll(domain string) float64 { return f.percentWith(domain, f.requested) }
 
-// withSome returns the utilization of the domain with some members, in percent.
-func (f *fills) withSome(domain string, members []*Member) float64 {
-	return f.percentWith(domain, f.sumRequests(members))
-}
-
 // withPlan returns the utilization of the plan's domain, in percent. Like upstream, it includes the
 // group and excludes all pods that may leave for it, even if the plan keeps them: the next group
 // may evict these pods.

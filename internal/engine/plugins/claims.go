@@ -77,6 +77,3 @@ func claimNotFound(name string) string {
 // volumeNotFound and storageClassNotFound are the API server's messages for volumes and storage
 // classes, which are not namespaced.
 func volumeNotFound(name string) string { return fmt.Sprintf("persistentvolume %q not found", name) }
-func storageClassNotFound(name string) string {
-	return fmt.Sprintf("storageclass.storage.k8s.io %q not found", name)
-}

@@ -191,7 +191,9 @@ func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 func (*Fragmentation) ScoreByRoom(*cluster.Cluster, *cluster.Pod) RoomScore { return RoomScore{} }
 
 // Version implements [Learner]. It returns the version of the expected workload used by Score.
-func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.futureVersion(f, c) }
+func (f *Fragmentation) Version(c *cluster.Cluster) uint64 {
+	return f.coming.currentFuture(f, c).number
+}
 
 // Score implements Scorer. A lower cost gives a higher score, and the exact cost breaks ties. Nodes
 // without a fitting device score lowest, since the plugin may be enabled only at Score.

@@ -243,11 +243,6 @@ func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
 	}
 }
 
-// futureVersion is the number of the current future, made on demand.
-func (c *coming) futureVersion(f *Fragmentation, in *cluster.Cluster) uint64 {
-	return c.currentFuture(f, in).number
-}
-
 // future is the expected workload, prepared for use. It is immutable, so scores made with it stay
 // comparable.
 type future struct {

@@ -8,8 +8,6 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/selection"
-
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // labelRequirement is a [labels.Requirement] that looks up the node's label once. Requirements with
@@ -94,11 +92,6 @@ func newLabelRequirement(key string, operator selection.Operator, values []strin
 		}
 	}
 	return r
-}
-
-// match reports whether the node meets the requirement. The host name counts as a label.
-func (r *labelRequirement) match(n *cluster.Node) bool {
-	return r.meetsValue(n.Lookup(r.key))
 }
 
 // meetsValue reports whether a label with this value, if present on a node, meets the requirement.

@@ -172,7 +172,7 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 		return false
 	}
 	for i := range t.wanted {
-		if !t.wanted[i].match(n) {
+		if !t.wanted[i].meetsValue(n.Lookup(t.wanted[i].key)) {
 			return false
 		}
 	}

@@ -261,11 +261,6 @@ type spreadCounter struct {
 	counts      []sync.Map // by constraint: *cluster.PodClass to bool
 }
 
-// newSpreadCounter returns a counter for constraints of one pending pod, with empty caches.
-func newSpreadCounter(p *cluster.Pod, constraints []SpreadConstraint) *spreadCounter {
-	return &spreadCounter{constraints, p.Namespace(), make([]sync.Map, len(constraints))}
-}
-
 // countPods counts the node's pods selected by the constraint with the given index. Two goroutines
 // may compute the same entry concurrently; the second overwrites it with an equal value.
 func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64) {
@@ -296,7 +291,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 		return Scoring{}
 	}
 
-	counter := newSpreadCounter(p, constraints)
+	counter := &spreadCounter{constraints, p.Namespace(), make([]sync.Map, len(constraints))}
 	domains, weights := feasibleDomains(constraints, feasible, everyKey)
 	countSoft(c, p, counter, domains, everyKey)
 	// Normalize ignores these nodes as well: their raw score of 0 would be the best.

@@ -127,7 +127,7 @@ func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolu
 	class, ok := c.StorageClasses.Get("", className)
 	switch {
 	case !ok:
-		return reject(CodeStorageClassNotFound, storageClassNotFound(className))
+		return reject(CodeStorageClassNotFound, fmt.Sprintf("storageclass.storage.k8s.io %q not found", className))
 	case class.VolumeBindingMode == nil:
 		return reject(CodeStorageClassNoMode, fmt.Sprintf("VolumeBindingMode not set for StorageClass %q", className))
 	case *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer:

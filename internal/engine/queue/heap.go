@@ -36,7 +36,4 @@ func (o *ordered) Pop() any {
 	return item
 }
 
-// fixAt restores the order after the item at this index has changed. rebuildHeap restores it after
-// any number of items have changed.
-func (o *ordered) fixAt(index int) { heap.Fix(o, index) }
-func (o *ordered) rebuildHeap()    { heap.Init(o) }
+func (o *ordered) rebuildHeap() { heap.Init(o) }

@@ -63,8 +63,7 @@ func (l *lines) lineOf(item *Item) *ordered {
 
 // addItem puts an item into its heap, and removeItem removes it. The item's place must have been
 // set before, and must not change in between.
-func (l *lines) addItem(item *Item)    { heap.Push(l.lineOf(item), item) }
-func (l *lines) removeItem(item *Item) { heap.Remove(l.lineOf(item), item.index) }
+func (l *lines) addItem(item *Item) { heap.Push(l.lineOf(item), item) }
 
 // rested returns an item with a finished back-off, or nil.
 func (l *lines) rested(now time.Time) *Item {

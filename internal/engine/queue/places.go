@@ -5,6 +5,7 @@ package queue
 
 import (
 	"cmp"
+	"container/heap"
 	"fmt"
 	"slices"
 	"time"
@@ -87,7 +88,7 @@ func (q *Queue) waitFor(item *Item, plugins, pending []string, place Place) {
 func (q *Queue) leavePlace(item *Item) {
 	switch item.place {
 	case Active, Backoff:
-		q.lines.removeItem(item)
+		heap.Remove(q.lines.lineOf(item), item.index)
 	case Waiting, Gated:
 		q.groups.removeItem(item)
 		item.Gate = ""

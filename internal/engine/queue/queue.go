@@ -5,6 +5,7 @@ package queue
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 	"time"
 
@@ -133,7 +134,7 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	switch item.place {
 	// The priority may have changed, which changes the position in the heap.
 	case Active, Backoff:
-		q.lines.lineOf(item).fixAt(item.index)
+		heap.Fix(q.lines.lineOf(item), item.index)
 	case Taken: // the update may help if the current attempt ends with a rejection
 		if actions != 0 {
 			q.happened.noteEvent(event, true)

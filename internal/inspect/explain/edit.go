@@ -202,14 +202,11 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 	return name
 }
 
-// podRef returns the pod's reference as used in changes: pod/NAMESPACE/NAME.
-func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
-
 // onPod returns a change of the pod itself. Its patch changes the pod or the template of the pod.
 // Its command is derived only after the change has proved to help, because most edits are dropped.
 // size orders suggestions; see Suggestion.Size.
 func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
-	e := &edit{Change: Change{Kind: kind, Object: b.podRef(), Text: text}, size: size, pod: alter}
+	e := &edit{Change: Change{Kind: kind, Object: "pod/" + b.object.Namespace + "/" + b.object.Name, Text: text}, size: size, pod: alter}
 	after := b.object.DeepCopy()
 	alter(after)
 	e.Patch = mergePatch(b.object, after, v1.Pod{})

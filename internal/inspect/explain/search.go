@@ -59,15 +59,11 @@ func (s *search) suggestChanges() []Suggestion {
 	if onlyBy(list, "AddNode", "RaisePriority") {
 		s.combineEdits()
 		list = append(list, s.takeConfirmed()...)
-		sortSuggestions(list)
+		slices.SortStableFunc(list, func(a, b Suggestion) int {
+			return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
+		})
 	}
 	return list[:min(len(list), s.most)]
-}
-
-func sortSuggestions(list []Suggestion) {
-	slices.SortStableFunc(list, func(a, b Suggestion) int {
-		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
-	})
 }
 
 // takeConfirmed rehearses the candidates, smallest first, and returns the confirmed ones.

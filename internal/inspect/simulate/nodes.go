@@ -324,7 +324,7 @@ func (n *nodes) sampleNodes() Sample {
 		if notReady(m.object) {
 			s.NotReady++
 		}
-		if node.Taints.Unschedulable || keepsOff(m.object) {
+		if node.Taints.Unschedulable || rules.Untolerated(m.object.Spec.Taints, nil, rules.KeepsOff) != nil {
 			s.Tainted++
 		}
 	}

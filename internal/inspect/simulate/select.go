@@ -11,8 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Nodes selects nodes by name, by zone and by labels. A node matching any of these is selected. The
@@ -117,6 +115,3 @@ func notReady(n *v1.Node) bool {
 	}
 	return false
 }
-
-// keepsOff reports whether the node has a taint that repels pods without tolerations.
-func keepsOff(n *v1.Node) bool { return rules.Untolerated(n.Spec.Taints, nil, rules.KeepsOff) != nil }

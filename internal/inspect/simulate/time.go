@@ -28,9 +28,6 @@ func (c *clock) time() time.Time { return c.start.Add(c.now) }
 // node may no longer exist.
 func (c *clock) callAt(at time.Duration, do func()) { c.agenda.Add(c.start.Add(max(at, c.now)), do) }
 
-// runDue makes the calls that are due, including calls they schedule for the same time.
-func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
-
 // course determines the next event and runs it. Events at one time happen in a fixed order: the
 // agenda, node health, evictions, rebalances, and finally attempts to place pods, which see all
 // earlier changes. In a cluster these race; here the order is fixed so that two runs of one
@@ -117,7 +114,7 @@ func (t *course) runStep(at time.Duration) {
 	// The cluster's log and the number of decisions reveal changes. A sample for each of the
 	// thousands of Lease renewals would be useless.
 	log := t.scheduler.c.Log.Len()
-	t.clock.runDue()
+	t.clock.agenda.RunUntil(t.clock.time(), nil)
 	t.health.runDue()
 	t.evictions.evictDue(func(p *pod, cause string) {
 		t.report.said.Evictions = append(t.report.said.Evictions,

@@ -85,7 +85,7 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 			c.Groups = append(c.Groups, Group{Name: name})
 		}
 		// A node with a taint tolerated only by some pods is closed to a plain pod.
-		closed := n.Taints.Unschedulable || rules.Untolerated(taintsOf(n), nil, rules.KeepsOff) != nil
+		closed := n.Taints.Unschedulable || rules.Untolerated(n.Taints.Taints, nil, rules.KeepsOff) != nil
 		c.Groups[i].addNode(n, closed, c.Typical)
 		c.Total.addNode(n, closed, c.Typical)
 	}
@@ -93,9 +93,6 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 	slices.SortStableFunc(c.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
 	return c
 }
-
-// taintsOf returns the node's taints.
-func taintsOf(n *cluster.Node) []v1.Taint { return n.Taints.Taints }
 
 // groupOf returns the group of a node: its name, its zone, or its shape. The shape is the instance
 // type or, without that label, the capacity.

@@ -4,6 +4,7 @@
 package schedulershadow
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -110,7 +111,7 @@ func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 	case chosen == nil:
 		c.Why = "there is no such node"
 	case chosen.Rejection != nil:
-		c.Why = chosen.Plugin + ": " + reasons(chosen.Rejection.Reasons)
+		c.Why = chosen.Plugin + ": " + strings.Join(chosen.Rejection.Reasons, ", ")
 	case chosen.Total == c.BestTotal:
 		c.Outcome, c.Total = Best, chosen.Total
 	default:

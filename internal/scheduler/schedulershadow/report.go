@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/answer"
@@ -155,6 +154,3 @@ func widest(list []Comparison, c Comparison) []Comparison {
 	list = slices.Insert(list, at, c)
 	return list[:min(len(list), answer.Most)]
 }
-
-// reasons joins a rejection's reasons.
-func reasons(list []string) string { return strings.Join(list, ", ") }

@@ -4,6 +4,7 @@
 package simkubelet
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -34,7 +35,7 @@ func (s *Shape) Node(number, lot int, now time.Time) *v1.Node {
 			Taints:   slices.Clone(s.Taints),
 		},
 	}
-	node.Status = s.nodeStatus(node, s.addressOf(lot).String(), nil, now)
+	node.Status = s.nodeStatus(node, addOffset(nodeNetwork.Addr(), uint32(lot)).String(), nil, now)
 	return node
 }
 
@@ -52,7 +53,7 @@ func (s *Shape) nodeLabels(number int) map[string]string {
 	}
 
 	if s.Zones > 0 {
-		labels[v1.LabelTopologyZone] = s.zoneOf(number)
+		labels[v1.LabelTopologyZone] = fmt.Sprintf("z%d", (number-1)%s.Zones+1)
 		labels[v1.LabelTopologyRegion] = s.Region
 	}
 

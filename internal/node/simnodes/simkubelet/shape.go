@@ -5,7 +5,6 @@ package simkubelet
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/fnv"
 	"math/bits"
 	"net/netip"
@@ -116,11 +115,6 @@ func (s *Shape) numberOf(name string) (int, bool) {
 	return number, err == nil && number >= 1 && s.Name(number) == name
 }
 
-// zoneOf assigns zones round-robin: with three zones, node 4 is in z1 again.
-func (s *Shape) zoneOf(number int) string {
-	return fmt.Sprintf("z%d", (number-1)%s.Zones+1)
-}
-
 // Node addresses are in 172.16.0.0/12 and pod addresses are in 10.128.0.0/9, which avoids the usual
 // service ranges (10.0.0.0/16, 10.96.0.0/12).
 var (
@@ -141,11 +135,6 @@ func (s *Shape) podRangeBits() int {
 	pods := s.Capacity[v1.ResourcePods]
 	wanted := uint64(max(pods.Value(), 1)*5/4 + 2)
 	return 32 - max(bits.Len64(wanted), 4)
-}
-
-// addressOf returns the address of the node with this lot.
-func (s *Shape) addressOf(lot int) netip.Addr {
-	return addOffset(nodeNetwork.Addr(), uint32(lot))
 }
 
 // podRange returns the range of the pods of the node with this lot. The ranges of different lots
