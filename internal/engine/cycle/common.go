@@ -50,7 +50,7 @@ func newCommon(o Options) *common {
 	}
 
 	if o.Objects == nil {
-		o.Objects = noObjects{}
+		o.Objects = NoObjects{}
 	}
 	if o.Stopwatch == nil {
 		o.Stopwatch = func() time.Time { return time.Time{} }

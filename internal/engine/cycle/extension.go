@@ -199,13 +199,13 @@ type Objects interface {
 	Shown(uid types.UID) *v1.Pod
 }
 
-// noObjects keeps no objects.
-type noObjects struct{}
+// NoObjects keeps no objects.
+type NoObjects struct{}
 
-func (noObjects) Pod(*v1.Pod)             {}
-func (noObjects) PodGone(types.UID)       {}
-func (noObjects) Node(*v1.Node)           {}
-func (noObjects) NodeGone(string)         {}
-func (noObjects) Group(*groups.PodGroup)  {}
-func (noObjects) GroupGone(cluster.Name)  {}
-func (noObjects) Shown(types.UID) *v1.Pod { return nil }
+func (NoObjects) Pod(*v1.Pod)             {}
+func (NoObjects) PodGone(types.UID)       {}
+func (NoObjects) Node(*v1.Node)           {}
+func (NoObjects) NodeGone(string)         {}
+func (NoObjects) Group(*groups.PodGroup)  {}
+func (NoObjects) GroupGone(cluster.Name)  {}
+func (NoObjects) Shown(types.UID) *v1.Pod { return nil }

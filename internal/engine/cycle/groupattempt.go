@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -108,7 +109,7 @@ func (gs *podGroups) compareWithGroup(g *groups.Group, class *cluster.PodClass, 
 		return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d",
 			class.Priority, g.Priority())
 	}
-	of, all := policyOf(class.Spec.PreemptionPolicy), policyOf(first)
+	of, all := ptr.Deref(class.Spec.PreemptionPolicy, v1.PreemptLowerPriority), ptr.Deref(first, v1.PreemptLowerPriority)
 	if own := g.PreemptionPolicy(); gs.gates.Policy && of != own {
 		return fmt.Errorf("all pods in a single pod group should have the same preemption policy as the pod group's preemption policy, "+
 			"got %v and %v", of, own)
@@ -117,13 +118,6 @@ func (gs *podGroups) compareWithGroup(g *groups.Group, class *cluster.PodClass, 
 		return fmt.Errorf("all pods in a single pod group should have the same preemption policy, got %v and %v", of, all)
 	}
 	return nil
-}
-
-func policyOf(policy *v1.PreemptionPolicy) v1.PreemptionPolicy {
-	if policy == nil {
-		return v1.PreemptLowerPriority
-	}
-	return *policy
 }
 
 // newRequest returns gang's request for the members.

@@ -53,9 +53,9 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 	return append(errs, validateGroupRest(keys, mode == nil || (mode.Single == nil) != (mode.All == nil), g.Spec.Priority)...)
 }
 
-// validateGroupRest checks what groups and composites share. At most one topology key is valid, since
-// all pods share one domain. The disruption mode is a union: exactly one member must be set; without
-// a mode the pods are disrupted one by one. Some priorities are reserved for the system.
+// validateGroupRest checks what groups and composites share. At most one topology key is valid,
+// since all pods share one domain. The disruption mode is a union: exactly one member must be set;
+// without a mode the pods are disrupted one by one. Some priorities are reserved for the system.
 func validateGroupRest(keys []string, mode bool, priority *int32) (errs field.ErrorList) {
 	spec := field.NewPath("spec")
 	path := spec.Child("schedulingConstraints", "topology")

@@ -6,6 +6,7 @@ package manifest
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -161,15 +162,8 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 // suspended it.
 func hasBegun(job *batchv1.Job) bool {
 	// Pods may have been created without a group.
-	if job.Status.StartTime != nil || job.Status.Succeeded != 0 || job.Status.Failed != 0 {
-		return true
-	}
-	for i := range job.Status.Conditions {
-		if job.Status.Conditions[i].Type == batchv1.JobSuspended {
-			return true
-		}
-	}
-	return false
+	return job.Status.StartTime != nil || job.Status.Succeeded != 0 || job.Status.Failed != 0 ||
+		slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobSuspended })
 }
 
 // workloadName generates the name of a job's Workload like the Job controller: the job's name,

@@ -105,16 +105,9 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 // them would be invalid.
 func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
-	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
-	for i, object := range list {
-		if i > 0 {
-			text.WriteByte(',')
-		}
-		// Write one object per line, since messages have line numbers.
-		text.WriteByte('\n')
-		text.Write(object)
+	if err := formatList(&text, list); err != nil {
+		return nil, err
 	}
-	text.WriteString("\n]}\n")
 	return manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
 }
 

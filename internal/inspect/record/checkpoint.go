@@ -6,6 +6,7 @@ package record
 import (
 	"bufio"
 	"encoding/json"
+	"maps"
 	"path/filepath"
 	"slices"
 	"time"
@@ -70,15 +71,10 @@ func (r *recorder) listObjects() map[string][]json.RawMessage {
 	r.index.Objects = 0
 	// Sort, so that equal sets of objects give equal files.
 	for resource, objects := range r.kinds {
-		names := make([]string, 0, len(objects))
-		for name := range objects {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		for _, name := range names {
+		for _, name := range slices.Sorted(maps.Keys(objects)) {
 			lists[resource] = append(lists[resource], objects[name])
 		}
-		r.index.Objects += len(names)
+		r.index.Objects += len(objects)
 	}
 	return lists
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -199,21 +200,23 @@ func replaceFile(dir, name string, write func(w *bufio.Writer) error) error {
 	})
 }
 
-// writeList writes objects as a List like kubectl's, one object per line: line tools can read it,
-// and two recordings can be compared.
+// writeList writes objects to a file.
 func writeList(dir, name string, objects []json.RawMessage) error {
-	return replaceFile(dir, name, func(w *bufio.Writer) error {
-		w.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
-		for i, object := range objects {
-			if i > 0 {
-				w.WriteByte(',')
-			}
-			w.WriteByte('\n')
-			w.Write(object)
+	return replaceFile(dir, name, func(w *bufio.Writer) error { return formatList(w, objects) })
+}
+
+// formatList writes objects as a List like kubectl's, one object per line: line tools can read it,
+// two recordings can be compared, and messages have line numbers.
+func formatList(w io.Writer, objects []json.RawMessage) error {
+	_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"List","items":[`)
+	for i, object := range objects {
+		if i > 0 {
+			_, _ = io.WriteString(w, ",")
 		}
-		_, err := w.WriteString("\n]}\n")
-		return err
-	})
+		fmt.Fprintf(w, "\n%s", object)
+	}
+	_, err := io.WriteString(w, "\n]}\n") // a bufio.Writer returns its first error
+	return err
 }
 
 // changes is the file of a session's changes. It is created with the first change.

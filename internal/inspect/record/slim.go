@@ -11,6 +11,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
@@ -26,7 +27,7 @@ import (
 
 // decisive lists the annotations that affect decisions and results. Recordings contain no other
 // annotations, because those could contain anything.
-var decisive = annotations(
+var decisive = sets.New(slices.Concat(
 	[]string{
 		v1.MirrorPodAnnotationKey, v1.PodDeletionCost, batchv1.JobCompletionIndexAnnotation, batchv1.JobIndexFailureCountAnnotation,
 		v1.BetaStorageClassAnnotation, v1.MigratedPluginsAnnotationKey, resourcev1.ExtendedResourceClaimAnnotation,
@@ -37,16 +38,7 @@ var decisive = annotations(
 		eviction.NoteAnnotation, config.InUseAnnotation, pressure.AnnotationUses,
 	},
 	workload.Annotations, rebalance.Annotations, provision.NodeAnnotations,
-)
-
-// annotations returns the set of the keys in all lists.
-func annotations(lists ...[]string) map[string]bool {
-	keys := map[string]bool{}
-	for _, key := range slices.Concat(lists...) {
-		keys[key] = true
-	}
-	return keys
-}
+)...)
 
 // slimAnnotations removes all annotations but the decisive ones.
 func slimAnnotations(o metav1.Object) {
@@ -54,7 +46,7 @@ func slimAnnotations(o metav1.Object) {
 	// object, including environments.
 	annotations := o.GetAnnotations()
 	for key := range annotations {
-		if !decisive[key] {
+		if !decisive.Has(key) {
 			delete(annotations, key)
 		}
 	}

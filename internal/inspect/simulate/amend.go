@@ -4,7 +4,6 @@
 package simulate
 
 import (
-	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,13 +23,7 @@ func (w *World) AddNode(node *v1.Node, csi *storagev1.CSINode) {
 
 // InNamespace lists the pods of a namespace by name, ended ones included.
 func (w *World) InNamespace(namespace string) (list []Found) {
-	for name, p := range w.pods.named {
-		if name.Namespace == namespace {
-			list = append(list, w.scheduler.found(p))
-		}
-	}
-	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
-	return list
+	return slices.DeleteFunc(w.Each(), func(f Found) bool { return f.Object.Namespace != namespace })
 }
 
 // CountPods returns the number of pods, ended ones included.

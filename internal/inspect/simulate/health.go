@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"cmp"
 	"hash/fnv"
 	"slices"
 	"time"
@@ -260,13 +261,7 @@ func (h *health) deliverRenewals() {
 	}
 
 	slices.SortFunc(list, func(a, b renewal) int {
-		if a.at != b.at {
-			return int(a.at - b.at)
-		}
-		if a.name < b.name {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.name, b.name))
 	})
 
 	for _, r := range list {

@@ -4,7 +4,6 @@
 package simulate
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -79,9 +78,7 @@ func (s *pods) podsOn(name string) []*pod {
 			list = append(list, known)
 		}
 	}
-	slices.SortFunc(list, func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(list, func(a, b *pod) int { return nameOf(a).compare(nameOf(b)) })
 	return list
 }
 
@@ -94,8 +91,6 @@ func (s *pods) endedOn(node string) []*pod {
 			list = append(list, p)
 		}
 	}
-	slices.SortFunc(list, func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(a.object.Namespace, b.object.Namespace), cmp.Compare(a.object.Name, b.object.Name))
-	})
+	slices.SortFunc(list, func(a, b *pod) int { return nameOf(a).compare(nameOf(b)) })
 	return list
 }

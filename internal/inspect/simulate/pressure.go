@@ -359,9 +359,14 @@ func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 	}
 
 	p.turnedAway = true
+	k.removeAfter(pause, m, p, "Pod was rejected: "+strings.TrimSpace(refusal.Message))
+}
+
+// removeAfter removes a pod after a pause, unless it is gone by then.
+func (k *kubelets) removeAfter(pause time.Duration, m *measured, p *pod, message string) {
 	k.scheduleCall(m, k.clock.now+pause, func() {
 		if !p.gone {
-			k.removePod(m, p, "Pod was rejected: "+strings.TrimSpace(refusal.Message))
+			k.removePod(m, p, message)
 		}
 	})
 }
@@ -370,11 +375,7 @@ func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 // eviction.
 func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	p.starved = true
-	k.scheduleCall(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {
-		if !p.gone {
-			k.removePod(m, p, strings.TrimSpace(why.Message))
-		}
-	})
+	k.removeAfter(time.Duration(why.Grace)*time.Second, m, p, strings.TrimSpace(why.Message))
 }
 
 // removePod removes a pod that failed on its node and reports the removal as an eviction.

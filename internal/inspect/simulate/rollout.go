@@ -24,27 +24,12 @@ import (
 
 // workloadsOf lists the workloads in manifests, without ReplicaSets of Deployments.
 func workloadsOf(set *manifest.Set) (list []metav1.Object) {
-	for _, d := range set.Deployments {
-		list = append(list, d)
-	}
-	for _, r := range set.ReplicaSets {
-		if metav1.GetControllerOfNoCopy(r) == nil {
-			list = append(list, r)
+	for _, kind := range []string{"Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job"} {
+		for _, object := range set.OfKind(kind) {
+			if kind != "ReplicaSet" || metav1.GetControllerOfNoCopy(object) == nil {
+				list = append(list, object)
+			}
 		}
-	}
-
-	for _, r := range set.ReplicationControllers {
-		list = append(list, r)
-	}
-	for _, s := range set.StatefulSets {
-		list = append(list, s)
-	}
-	for _, d := range set.DaemonSets {
-		list = append(list, d)
-	}
-
-	for _, j := range set.Jobs {
-		list = append(list, j)
 	}
 	return list
 }

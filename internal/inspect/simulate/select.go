@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Nodes selects nodes by name, by zone and by labels. A node matching any of these is selected. The
@@ -108,10 +110,6 @@ func OfState(t *v1.Taint) bool { return ofState[t.Key] }
 // notReady reports whether the node's Ready condition marks it as not ready. A node without the
 // condition counts as ready.
 func notReady(n *v1.Node) bool {
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady {
-			return c.Status != v1.ConditionTrue
-		}
-	}
-	return false
+	ready := disruption.ReadinessOf(n)
+	return ready != "" && ready != v1.ConditionTrue
 }

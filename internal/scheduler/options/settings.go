@@ -187,25 +187,21 @@ func (s *Settings) Election() (*rest.Config, error) {
 // Changed returns the fields, by their names in the file, in which a changed file requires a
 // restart. Everything else takes effect without a restart.
 func (s *Settings) Changed(to Settings) (fields []string) {
-	if s.Lead != to.Lead {
-		fields = append(fields, "leaderElection")
-	}
-	if s.Cluster != to.Cluster || s.ContentType != to.ContentType || s.Accept != to.Accept || s.QPS != to.QPS || s.Burst != to.Burst {
-		fields = append(fields, "clientConnection")
-	}
-
-	if s.FirstBackoff != to.FirstBackoff {
-		fields = append(fields, "podInitialBackoffSeconds")
-	}
-	if s.LastBackoff != to.LastBackoff {
-		fields = append(fields, "podMaxBackoffSeconds")
-	}
-
-	if s.Profiling != to.Profiling {
-		fields = append(fields, "enableProfiling")
-	}
-	if s.ContentionProfiling != to.ContentionProfiling {
-		fields = append(fields, "enableContentionProfiling")
+	for _, f := range []struct {
+		name    string
+		changed bool
+	}{
+		{"leaderElection", s.Lead != to.Lead},
+		{"clientConnection", s.Cluster != to.Cluster || s.ContentType != to.ContentType || s.Accept != to.Accept ||
+			s.QPS != to.QPS || s.Burst != to.Burst},
+		{"podInitialBackoffSeconds", s.FirstBackoff != to.FirstBackoff},
+		{"podMaxBackoffSeconds", s.LastBackoff != to.LastBackoff},
+		{"enableProfiling", s.Profiling != to.Profiling},
+		{"enableContentionProfiling", s.ContentionProfiling != to.ContentionProfiling},
+	} {
+		if f.changed {
+			fields = append(fields, f.name)
+		}
 	}
 	return fields
 }

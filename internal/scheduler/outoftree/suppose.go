@@ -17,8 +17,8 @@ import (
 
 // supposition makes hypothetical changes of the pods in the cluster, and undoes them. With over,
 // readers of the log do not see the changes, because they are removed from the log again (package
-// cluster's Supposing). The changes must be undone on the same goroutine, before anything else reads the
-// cluster.
+// cluster's Supposing). The changes must be undone on the same goroutine, before anything else
+// reads the cluster.
 type supposition struct {
 	c    *cluster.Cluster
 	over func()   // from Supposing; nil: readers of the log see the changes

@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -73,10 +74,7 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 		s.made.Profiles = profiles
 		s.loop.Take(cycle.Configured{Profiles: profiles, Source: source})
 	})
-	if err != nil {
-		return err
-	}
-	return failed
+	return cmp.Or(err, failed)
 }
 
 // callOwner calls f on the owner's goroutine, and waits for it to return. If callOwner returns an

@@ -7,9 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // delayedNotifications withholds the notifications of a new core until it takes over, because the
@@ -25,9 +23,12 @@ type delayedNotifications struct {
 // shownLater drops the objects of a new core until it takes over, because the previous core has
 // passed them on.
 type shownLater struct {
-	cycle.Objects
-	over bool // the core has taken over
+	cycle.Objects               // NoObjects until the core takes over
+	objects       cycle.Objects // keep the objects shown so far
 }
+
+// Shown implements cycle.Objects.
+func (s *shownLater) Shown(uid types.UID) *v1.Pod { return s.objects.Shown(uid) }
 
 // delayNotifications wraps Observer and Objects in the options of a new core, unless they are nil.
 func delayNotifications(o *cycle.Options) *delayedNotifications {
@@ -37,7 +38,7 @@ func delayNotifications(o *cycle.Options) *delayedNotifications {
 		o.Observer = t
 	}
 	if o.Objects != nil {
-		t.objects = &shownLater{Objects: o.Objects}
+		t.objects = &shownLater{cycle.NoObjects{}, o.Objects}
 		o.Objects = t.objects
 	}
 	return t
@@ -47,7 +48,7 @@ func delayNotifications(o *cycle.Options) *delayedNotifications {
 // and objects are passed on immediately.
 func (t *delayedNotifications) flush() {
 	if t.objects != nil {
-		t.objects.over = true
+		t.objects.Objects = t.objects.objects
 	}
 	if t.observer == nil {
 		return
@@ -66,46 +67,4 @@ func (t *delayedNotifications) Rejected(plugin, profile string, delta int) {
 		return
 	}
 	t.Observer.Rejected(plugin, profile, delta)
-}
-
-// Pod implements cycle.Objects.
-func (s *shownLater) Pod(pod *v1.Pod) {
-	if s.over {
-		s.Objects.Pod(pod)
-	}
-}
-
-// PodGone implements cycle.Objects.
-func (s *shownLater) PodGone(uid types.UID) {
-	if s.over {
-		s.Objects.PodGone(uid)
-	}
-}
-
-// Node implements cycle.Objects.
-func (s *shownLater) Node(node *v1.Node) {
-	if s.over {
-		s.Objects.Node(node)
-	}
-}
-
-// NodeGone implements cycle.Objects.
-func (s *shownLater) NodeGone(name string) {
-	if s.over {
-		s.Objects.NodeGone(name)
-	}
-}
-
-// Group implements cycle.Objects.
-func (s *shownLater) Group(object *groups.PodGroup) {
-	if s.over {
-		s.Objects.Group(object)
-	}
-}
-
-// GroupGone implements cycle.Objects.
-func (s *shownLater) GroupGone(name cluster.Name) {
-	if s.over {
-		s.Objects.GroupGone(name)
-	}
 }

@@ -4,7 +4,6 @@
 package simkubelet
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,21 +53,6 @@ type Action struct {
 
 // Event is the content of a Report. Type is Normal or Warning.
 type Event struct{ Type, Reason, Message string }
-
-// String formats the action for comparison in tests.
-func (a Action) String() string {
-	what := a.Node
-	if a.Pod.Name != "" {
-		what = a.Pod.String()
-	}
-	switch {
-	case a.Event != nil:
-		return fmt.Sprintf("%s %s %s %s: %s", a.Kind, what, a.Event.Type, a.Event.Reason, a.Event.Message)
-	case a.Patch != nil:
-		return fmt.Sprintf("%s %s %s", a.Kind, what, a.Patch)
-	}
-	return fmt.Sprintf("%s %s", a.Kind, what)
-}
 
 // Outcome is the outcome of an action.
 type Outcome int

@@ -5,6 +5,7 @@ package simkubelet
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,12 +17,7 @@ import (
 // are not admitted again, then by age. The result is new, so that pods may be added and removed
 // during an iteration.
 func inOrder(pods map[types.UID]*pod) []*pod {
-	list := make([]*pod, 0, len(pods))
-	for _, p := range pods {
-		list = append(list, p)
-	}
-	slices.SortFunc(list, func(a, b *pod) int { return olderFirst(a.object, b.object) })
-	return list
+	return slices.SortedFunc(maps.Values(pods), func(a, b *pod) int { return olderFirst(a.object, b.object) })
 }
 
 // olderFirst compares two pods for inOrder. The order is total and thus reproducible.

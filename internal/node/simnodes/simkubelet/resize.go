@@ -76,10 +76,5 @@ func allocatedPod(object *v1.Pod) *v1.Pod {
 
 // dropCondition removes a condition.
 func dropCondition(st *v1.PodStatus, kind v1.PodConditionType) {
-	for i := range st.Conditions {
-		if st.Conditions[i].Type == kind {
-			st.Conditions = append(st.Conditions[:i], st.Conditions[i+1:]...)
-			return
-		}
-	}
+	st.Conditions = slices.DeleteFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == kind })
 }

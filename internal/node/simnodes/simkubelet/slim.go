@@ -4,6 +4,7 @@
 package simkubelet
 
 import (
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,14 +65,8 @@ func slimContainer(c *v1.Container) {
 	}
 
 	// Only host ports can conflict.
-	ports := c.Ports[:0]
-	for _, p := range c.Ports {
-		if p.HostPort > 0 {
-			ports = append(ports, p)
-		}
-	}
-
-	if c.Ports = ports; len(ports) == 0 {
+	c.Ports = slices.DeleteFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort <= 0 })
+	if len(c.Ports) == 0 {
 		c.Ports = nil
 	}
 }

@@ -334,3 +334,18 @@ func nodeNews(was, is *v1.Node) string {
 	}
 	return strings.Join(news, ", ")
 }
+
+// String formats the action for comparison in tests.
+func (a Action) String() string {
+	what := a.Node
+	if a.Pod.Name != "" {
+		what = a.Pod.String()
+	}
+	switch {
+	case a.Event != nil:
+		return fmt.Sprintf("%s %s %s %s: %s", a.Kind, what, a.Event.Type, a.Event.Reason, a.Event.Message)
+	case a.Patch != nil:
+		return fmt.Sprintf("%s %s %s", a.Kind, what, a.Patch)
+	}
+	return fmt.Sprintf("%s %s", a.Kind, what)
+}
