@@ -72,7 +72,7 @@ func subject(back bool) *virtual.Subject {
 				c.remove(name)
 			}
 		},
-		Entries: func() int { return c.core.Entries() },
+		Entries: func() int { return c.process.Core().(waking).Entries() },
 	}
 }
 

@@ -45,8 +45,8 @@ func (f Fault) String() string {
 		"429 with Retry-After", "success without effect", "slow", "", "killed"}[f]
 }
 
-// outcome returns the response to a request with the fault, and whether it is carried out.
-func (f Fault) outcome() (outcome response.Outcome, done bool) {
+// Outcome returns the response to a request with the fault, and whether it is carried out.
+func (f Fault) Outcome() (outcome response.Outcome, done bool) {
 	switch f {
 	case Lost, Belated, Failing:
 		return response.Failed, false
@@ -68,7 +68,8 @@ func (f Fault) outcome() (outcome response.Outcome, done bool) {
 type Rule struct {
 	Fault  Fault
 	Chance float64 // probability of the fault for each matching request
-	// Kind, Namespace and Object, if set, select requests.
+	// Kind, Namespace and Object, if set, select requests. The first word of a kind selects all kinds
+	// that begin with it.
 	Kind, Namespace, Object string
 	Writes                  bool // only writes
 	Count                   int  // maximum number of faults; 0 means no limit
@@ -78,10 +79,17 @@ type Rule struct {
 	Delay time.Duration
 }
 
+// Target is the target of a request.
+type Target struct {
+	Kind, Namespace, Object string
+	Reads                   bool
+}
+
 // applies reports whether the rule may inject its fault into a request now.
-func (r *Rule) applies(now time.Time, kind, namespace, object string, reads bool) bool {
-	return !(reads && (r.Writes || writesOnly[r.Fault])) && (r.Kind == "" || r.Kind == kind) &&
-		(r.Namespace == "" || r.Namespace == namespace) && (r.Object == "" || r.Object == object) &&
+func (r *Rule) applies(now time.Time, t Target) bool {
+	return !(t.Reads && (r.Writes || writesOnly[r.Fault])) &&
+		(r.Kind == "" || r.Kind == t.Kind || strings.HasPrefix(t.Kind, r.Kind+" ")) &&
+		(r.Namespace == "" || r.Namespace == t.Namespace) && (r.Object == "" || r.Object == t.Object) &&
 		!now.Before(r.From) && (r.Until.IsZero() || now.Before(r.Until))
 }
 
@@ -131,6 +139,38 @@ type Faults struct {
 	Faulty func(kind string)
 }
 
+// Fate is the drawn fault of a request, with the delays of a slow request.
+type Fate struct {
+	Fault                     Fault
+	RetryAfter, Before, After time.Duration
+}
+
+// Draw draws the fault of a request, and counts it. If ineffective is false, the request cannot
+// succeed without effect.
+func (f *Faults) Draw(t *Time, target Target, ineffective bool) (d Fate) {
+	for i := range f.Rules {
+		rule := &f.Rules[i]
+		if !rule.applies(t.Now, target) || rule.Fault == Ineffective && !ineffective {
+			continue
+		}
+		if rule.Fault == Slow {
+			for _, way := range []*time.Duration{&d.Before, &d.After} {
+				if t.Chance(rule.Chance) {
+					*way += t.Between(0, rule.Delay)
+					f.inject(target.Kind, Slow)
+				}
+			}
+		} else if d.Fault == None && t.Chance(rule.Chance) {
+			d.Fault, d.RetryAfter = rule.Fault, rule.Delay
+			f.inject(target.Kind, d.Fault)
+			if rule.Count--; rule.Count == 0 {
+				rule.Chance = 0
+			}
+		}
+	}
+	return d
+}
+
 // inject counts a fault.
 func (f *Faults) inject(kind string, fault Fault) {
 	if f.Injected == nil {
@@ -147,8 +187,8 @@ type Requests struct {
 	times  map[string][]time.Time
 }
 
-// count records a request, and reports the object in Excess if it had too many.
-func (r *Requests) count(now time.Time, kind, object string) {
+// Count records a request, and reports the object in Excess if it had too many.
+func (r *Requests) Count(now time.Time, kind, object string) {
 	if r.Sent == nil {
 		r.Sent, r.times = map[string]int{}, map[string][]time.Time{}
 	}

@@ -51,18 +51,20 @@ func (l *Line[E, A]) Send(r Request[E]) {
 		}
 	}
 	t := p.Time
-	l.count(t.Now, r.Kind, r.Object)
+	l.Count(t.Now, r.Kind, r.Object)
 	there, back := t.Between(l.Least, l.Most), t.Between(l.Least, l.Most)
-	fault, retryAfter := l.draw(r, &there, &back)
-	there += r.Takes
-	outcome, done := fault.outcome()
+	d := l.Draw(t, Target{r.Kind, r.Namespace, r.Object, r.Reads}, r.Ineffective != nil)
+	fault := d.Fault
+	there, back = there+d.Before+r.Takes, back+d.After
+	outcome, done := fault.Outcome()
 	if fault != None && l.Faulty != nil {
 		l.Faulty(r.Kind)
 	}
 
+	sender := p.acts
 	respond := func(wait time.Duration, e E) {
 		if r.Fail != nil {
-			p.later(wait, func() { p.Step(e) })
+			p.later(wait, func() { p.receive(func() { p.step(sender, e) }) })
 		}
 	}
 	switch fault {
@@ -92,32 +94,6 @@ func (l *Line[E, A]) Send(r Request[E]) {
 		t.After(there, func() { r.Do() })
 	}
 	if r.Fail != nil {
-		respond(there+back, r.Fail(outcome, retryAfter))
+		respond(there+back, r.Fail(outcome, d.RetryAfter))
 	}
-}
-
-// draw draws the fault of a request, delays the request if it is slow, and counts the faults.
-func (l *Line[E, A]) draw(r Request[E], there, back *time.Duration) (fault Fault, retryAfter time.Duration) {
-	t := l.Process.Time
-	for i := range l.Rules {
-		rule := &l.Rules[i]
-		if !rule.applies(t.Now, r.Kind, r.Namespace, r.Object, r.Reads) || rule.Fault == Ineffective && r.Ineffective == nil {
-			continue
-		}
-		if rule.Fault == Slow {
-			for _, way := range []*time.Duration{there, back} {
-				if t.Chance(rule.Chance) {
-					*way += t.Between(0, rule.Delay)
-					l.inject(r.Kind, Slow)
-				}
-			}
-		} else if fault == None && t.Chance(rule.Chance) {
-			fault, retryAfter = rule.Fault, rule.Delay
-			l.inject(r.Kind, fault)
-			if rule.Count--; rule.Count == 0 {
-				rule.Chance = 0
-			}
-		}
-	}
-	return fault, retryAfter
 }

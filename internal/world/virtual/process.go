@@ -25,14 +25,21 @@ type Process[E, A any] struct {
 	// Ahead is the time by which the process's wall clock is ahead of the API server's clock.
 	Ahead time.Duration
 
-	core    Core[E, A] // nil: not running
-	stepped bool       // since wakeAt and wakes were determined
-	wakeAt  time.Time  // the core's Wake
-	wakes   bool
-	life    int // incremented by Start and Kill; responses for earlier lives are lost
+	core    *instance[E, A] // nil: not running
+	twin    *instance[E, A] // a second process, started by mistake; nil if there is none
+	acts    *instance[E, A] // the process that sends the current request
+	life    int             // incremented by Start and Kill; responses for earlier lives are lost
 	watches []*Watch
 	waiting []func() // events that arrived while the process was frozen
 	frozen  bool
+}
+
+// instance is a running process.
+type instance[E, A any] struct {
+	core    Core[E, A]
+	stepped bool      // since wakeAt and wakes were determined
+	wakeAt  time.Time // the core's Wake
+	wakes   bool
 }
 
 // Add adds the process to its Time.
@@ -44,9 +51,21 @@ func (p *Process[E, A]) Wall(now time.Time) time.Time { return now.Add(p.Ahead) 
 // Start starts a new life without state. Its watches begin with full lists.
 func (p *Process[E, A]) Start() {
 	p.Kill()
-	p.core, p.stepped = p.New(), true
+	p.core = &instance[E, A]{core: p.New(), stepped: true}
 	for _, w := range p.watches {
 		w.list(true)
+	}
+}
+
+// SetTwin starts or ends a second process with the same tasks, as after a mistake of an
+// administrator. It receives the same watch events, and the responses to its own requests.
+func (p *Process[E, A]) SetTwin(on bool) {
+	p.twin = nil
+	if on {
+		p.twin = &instance[E, A]{core: p.New(), stepped: true}
+		for _, w := range p.watches {
+			w.list(true)
+		}
 	}
 }
 
@@ -57,7 +76,7 @@ func (p *Process[E, A]) Kill() {
 		p.Ended()
 	}
 	p.life++
-	p.core, p.waiting, p.frozen = nil, nil, false
+	p.core, p.twin, p.waiting, p.frozen = nil, nil, nil, false
 	for _, w := range p.watches {
 		w.reset()
 	}
@@ -91,11 +110,21 @@ func (p *Process[E, A]) Running() bool { return p.core != nil }
 func (p *Process[E, A]) Life() int { return p.life }
 
 // Core returns the core, or nil if the process is not running.
-func (p *Process[E, A]) Core() Core[E, A] { return p.core }
+func (p *Process[E, A]) Core() Core[E, A] {
+	if p.core == nil {
+		return nil
+	}
+	return p.core.core
+}
 
 // Step passes an event to the core and carries out its actions. Without a running process, the
 // event is lost.
-func (p *Process[E, A]) Step(event E) { p.receive(func() { p.step(event) }) }
+func (p *Process[E, A]) Step(event E) {
+	p.receive(func() {
+		p.step(p.core, event)
+		p.step(p.twin, event)
+	})
+}
 
 // receive delivers an event, or holds it while the process is frozen.
 func (p *Process[E, A]) receive(show func()) {
@@ -108,9 +137,13 @@ func (p *Process[E, A]) receive(show func()) {
 	}
 }
 
-func (p *Process[E, A]) step(event E) {
-	p.stepped = true
-	actions := p.core.Step(p.Time.Now, event)
+// step passes an event to the instance, unless it has ended.
+func (p *Process[E, A]) step(to *instance[E, A], event E) {
+	if to == nil || to != p.core && to != p.twin {
+		return
+	}
+	to.stepped = true
+	actions := to.core.Step(p.Time.Now, event)
 	if p.Observe != nil {
 		p.Observe(event, actions)
 	}
@@ -119,6 +152,7 @@ func (p *Process[E, A]) step(event E) {
 		if p.life != life { // killed by an earlier action
 			return
 		}
+		p.acts = to
 		p.Do(action)
 	}
 }
@@ -137,11 +171,28 @@ func (p *Process[E, A]) wake() (at time.Time, ok bool) {
 	if p.core == nil || p.frozen {
 		return time.Time{}, false
 	}
-	if p.stepped {
-		p.stepped = false
-		p.wakeAt, p.wakes = p.core.Wake()
+	at, ok = p.core.wake()
+	if twin, wakes := p.twin.wake(); wakes && (!ok || twin.Before(at)) {
+		return twin, true
 	}
-	return p.wakeAt, p.wakes
+	return at, ok
 }
 
-func (p *Process[E, A]) tick() { p.step(p.Tick) }
+func (i *instance[E, A]) wake() (at time.Time, ok bool) {
+	if i == nil {
+		return time.Time{}, false
+	}
+	if i.stepped {
+		i.stepped = false
+		i.wakeAt, i.wakes = i.core.Wake()
+	}
+	return i.wakeAt, i.wakes
+}
+
+func (p *Process[E, A]) tick() {
+	for _, i := range []*instance[E, A]{p.core, p.twin} {
+		if at, ok := i.wake(); ok && !at.After(p.Time.Now) {
+			p.step(i, p.Tick)
+		}
+	}
+}

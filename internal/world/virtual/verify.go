@@ -137,6 +137,12 @@ func episodes(s *Subject) []episode {
 			}
 		}})
 	}
+	if _, ok := s.Process.(interface{ SetTwin(on bool) }); ok {
+		list = append(list, episode{"two processes", func(s *Subject, on bool) {
+			s.Process.(interface{ SetTwin(on bool) }).SetTwin(on)
+			s.Requests.Limit *= 2
+		}})
+	}
 	return list
 }
 

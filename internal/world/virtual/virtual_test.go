@@ -61,16 +61,15 @@ type world struct {
 	line    virtual.Line[string, string]
 	watch   *virtual.Watch
 	state   string
-	core    toggle
 }
 
 func newWorld(core toggle) *world {
-	w := &world{Time: virtual.NewTime(begin, 1, 1), state: "off", core: core}
+	w := &world{Time: virtual.NewTime(begin, 1, 1), state: "off"}
 	w.process = &virtual.Process[string, string]{
 		Time: w.Time, Tick: "tick", Do: w.send,
 		New: func() virtual.Core[string, string] {
-			w.core = core
-			return &w.core
+			life := core
+			return &life
 		},
 	}
 	w.process.Add()
@@ -104,7 +103,7 @@ func (w *world) subject() *virtual.Subject {
 			return []string{"it is " + w.state}
 		},
 		Clear:   func() { w.set("gone") },
-		Entries: func() int { return len(w.core.state) },
+		Entries: func() int { return len(w.process.Core().(*toggle).state) },
 	}
 }
 
@@ -150,6 +149,34 @@ func TestEachRequestHasOneResponse(t *testing.T) {
 		w.Run(time.Minute)
 		if got := strings.Join(events, ", "); got != want {
 			t.Errorf("%s: %s, expected %s", fault, got, want)
+		}
+	}
+}
+
+// TestTwoProcessesGetTheirOwnResponses verifies that two processes with the same tasks see the same
+// changes, including lists, that each gets the response to its own request only, and that responses are lost when
+// the second process has ended.
+func TestTwoProcessesGetTheirOwnResponses(t *testing.T) {
+	for name, test := range map[string]struct {
+		until time.Duration // time at which the second process ends
+		want  string
+	}{
+		"both":   {time.Minute, "OK OK off off off on on on on"},
+		"killed": {1500 * time.Microsecond, "OK off off off on on"},
+	} {
+		events := []string{}
+		w := newWorld(toggle{wait: time.Hour, events: &events})
+		w.line.Least, w.watch.Lag = w.line.Most, 20*time.Millisecond
+		w.process.Start()
+		w.process.SetTwin(true)
+		w.After(test.until, func() { w.process.SetTwin(false) })
+		w.Run(2 * time.Minute)
+		slices.Sort(events)
+		if got := strings.Join(events, " "); got != test.want {
+			t.Errorf("%s: %s, expected %s", name, got, test.want)
+		}
+		if w.line.Sent["turn"] != 2 {
+			t.Errorf("%s: %d requests, expected 2", name, w.line.Sent["turn"])
 		}
 	}
 }
