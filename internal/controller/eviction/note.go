@@ -158,6 +158,7 @@ func (n *notes) takeAnswer(now time.Time, answer Answered) bool {
 	delete(n.written, answer.Ticket)
 	node.noting = false
 	node.noteTries++
-	node.noteAt = now.Add(pacing.Backoff{First: time.Second, Last: time.Minute}.After(node.noteTries, node.name))
+	backoff := pacing.Backoff{First: time.Second, Last: time.Minute}
+	node.noteAt = now.Add(max(backoff.After(node.noteTries, node.name), min(answer.RetryAfter, lastRetry)))
 	return true
 }

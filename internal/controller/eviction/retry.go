@@ -41,15 +41,19 @@ func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 // so all attempts pause.
 func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	e.pause.extend(now, answer.RetryAfter)
+	after := min(answer.RetryAfter, lastRetry)
 	p, backoff := a.pod, pacing.Backoff{First: firstRetry, Last: lastRetry}
 	if answer.Unserved {
 		backoff.Last = lastPause // frequent probes do not load a server that is down
 	}
-	if a.step == readingNode && p.node.reads.Ready(now) {
-		p.node.reads.Sent(now, backoff, p.node.name)
+	if a.step == readingNode {
+		if p.node.reads.Ready(now) {
+			p.node.reads.Sent(now, backoff, p.node.name)
+		}
+		p.node.reads.Delay(now.Add(after))
 	}
 	p.tries++
-	e.endAttempt(a, now.Add(backoff.After(p.tries, string(p.UID))))
+	e.endAttempt(a, now.Add(max(after, backoff.After(p.tries, string(p.UID)))))
 }
 
 // endAttempt ends an attempt without an accepted delete. A cancellation during the attempt is

@@ -198,7 +198,7 @@ func (c *Core) do(t *target, kind string, object metav1.Object, action func(resp
 	pace.Sent(c.now, delays, string(t.uid)+key)
 
 	c.tickets++
-	t.ticket, t.sent = c.tickets, c.now
+	t.ticket, t.sent, t.pace = c.tickets, c.now, pace
 	made := action(t.ticket)
 	c.flights[t.ticket], c.writtenKind[t.ticket] = t, made
 	c.actions = append(c.actions, made)
@@ -216,6 +216,7 @@ func (c *Core) answered(e Answered) {
 	delete(c.writtenKind, e.Ticket)
 	// The target may make its next request, chosen by decide.
 	t.ticket = 0
+	t.pace.Delay(c.now.Add(min(e.RetryAfter, lastRetry)))
 	c.look(t)
 
 	switch a := action.(type) {

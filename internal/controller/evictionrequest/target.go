@@ -64,6 +64,7 @@ type target struct {
 	wakes  time.Time       // the earliest timer
 	ticket response.Ticket // ticket of the request in flight; 0 if none
 	sent   time.Time       // time of the last request
+	pace   *pacing.Pace    // pace of that request
 	// paces space the requests by kind and object name.
 	paces map[string]*pacing.Pace
 

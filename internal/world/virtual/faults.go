@@ -161,7 +161,9 @@ func (f *Faults) Draw(t *Time, target Target, ineffective bool) (d Fate) {
 				}
 			}
 		} else if d.Fault == None && t.Chance(rule.Chance) {
-			d.Fault, d.RetryAfter = rule.Fault, rule.Delay
+			if d.Fault = rule.Fault; d.Fault == BusyFor {
+				d.RetryAfter = rule.Delay
+			}
 			f.inject(target.Kind, d.Fault)
 			if rule.Count--; rule.Count == 0 {
 				rule.Chance = 0
@@ -179,12 +181,45 @@ func (f *Faults) inject(kind string, fault Fault) {
 	f.Injected[Injection{kind, fault}]++
 }
 
-// Requests limits the requests for each object, whatever the responses are.
+// Requests limits the requests for each object, whatever the responses are: their number, one
+// request of a kind at a time, and at most three in a row before the Retry-After of the last response:
+// a request may revert the previous one, and a move writes its journal up to four times.
 type Requests struct {
 	Limit  int            // requests of a kind for an object per minute; 0 means no limit
 	Sent   map[string]int // number of requests, by kind
 	Excess []string
 	times  map[string][]time.Time
+	flying map[sending]bool
+	after  map[sending]time.Time // end of the last Retry-After
+	early  map[sending]int       // consecutive requests before it
+}
+
+// sending identifies the requests of a process for an object.
+type sending struct {
+	process any
+	subject string
+}
+
+// send records that a process sends a request, and returns a function for the response.
+func (r *Requests) send(now time.Time, s sending) (respond func(retryAfter time.Time)) {
+	if r.flying == nil {
+		r.flying, r.after, r.early = map[sending]bool{}, map[sending]time.Time{}, map[sending]int{}
+	}
+	if r.early[s]++; !now.Before(r.after[s]) {
+		r.early[s] = 0
+	}
+	switch {
+	case r.Limit == 0:
+	case r.flying[s]:
+		r.Excess = append(r.Excess, "two requests at the same time: "+s.subject)
+	case r.early[s] > 3:
+		r.Excess = append(r.Excess, "requests before the Retry-After: "+s.subject)
+	}
+	r.flying[s] = true
+	return func(retryAfter time.Time) {
+		r.after[s] = retryAfter
+		delete(r.flying, s)
+	}
 }
 
 // Count records a request, and reports the object in Excess if it had too many.

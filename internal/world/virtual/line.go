@@ -12,6 +12,9 @@ import (
 // Timeout is the time after which a process gives up a request without a response.
 const Timeout = 2 * time.Second
 
+// longestRetryAfter is the longest Retry-After that Verify expects a core to obey.
+const longestRetryAfter = 4 * time.Second
+
 // Request is a request of a process to its API server.
 type Request[E any] struct {
 	Kind      string // the verb and the resource
@@ -62,9 +65,18 @@ func (l *Line[E, A]) Send(r Request[E]) {
 	}
 
 	sender := p.acts
+	var responded func(retryAfter time.Time)
+	if r.Fail != nil {
+		responded = l.send(t.Now, sending{sender, r.Kind + " " + r.Object})
+	}
 	respond := func(wait time.Duration, e E) {
 		if r.Fail != nil {
-			p.later(wait, func() { p.receive(func() { p.step(sender, e) }) })
+			p.later(wait, func() {
+				p.receive(func() {
+					responded(t.Now.Add(min(d.RetryAfter, longestRetryAfter)))
+					p.step(sender, e)
+				})
+			})
 		}
 	}
 	switch fault {

@@ -121,11 +121,17 @@ func episodes(s *Subject) []episode {
 			list = append(list, episode{fmt.Sprintf("%s to %q", f, kind), func(s *Subject, on bool) {
 				s.Faults.Rules = nil
 				if on {
-					s.Faults.Rules = []Rule{{Fault: f, Chance: 1, Kind: kind, Delay: time.Second}}
+					s.Faults.Rules = []Rule{{Fault: f, Chance: 1, Kind: kind, Delay: longestRetryAfter}}
 				}
 			}})
 		}
 	}
+	list = append(list, episode{"429 with a Retry-After of an hour", func(s *Subject, on bool) {
+		s.Faults.Rules = nil
+		if on {
+			s.Faults.Rules = []Rule{{Fault: BusyFor, Chance: 1, Delay: time.Hour}}
+		}
+	}})
 	for _, name := range slices.Sorted(maps.Keys(s.Policies)) {
 		list = append(list, episode{name, func(s *Subject, on bool) { s.Policies[name](on) }})
 	}
