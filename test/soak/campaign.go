@@ -40,6 +40,8 @@ type campaign struct {
 	election election
 	release  context.CancelFunc // stops restarting parts
 
+	drains *drains // with Options.Faults
+
 	faults, requests, actions, ends *counts
 	sizes                           *sizes
 
@@ -50,6 +52,7 @@ type campaign struct {
 	phase      string
 	rounds     int
 	rests      []time.Duration
+	unrest     []string // what is not at rest yet
 }
 
 // Run plays a campaign. It returns an error only if the campaign could not be played to its end;
@@ -102,6 +105,10 @@ func (c *campaign) playRounds(ctx context.Context) {
 		return // faults would prove nothing without a working cluster
 	}
 	storm := &storm{c: c, rng: c.newRand(forStorm), counts: c.faults}
+	rage := storm.runFaults
+	if c.Faults {
+		rage = (&trials{c: c, rng: c.newRand(forStorm), drains: c.drains}).runTrials
+	}
 	for ctx.Err() == nil && (c.rounds == 0 || time.Since(c.began) < c.For) {
 		c.setPhase("storm")
 		storm.targets = c.parts
@@ -110,7 +117,7 @@ func (c *campaign) playRounds(ctx context.Context) {
 		}
 		raging, over := context.WithTimeout(ctx, c.Storm)
 		var both sync.WaitGroup
-		both.Go(func() { storm.runFaults(raging) })
+		both.Go(func() { rage(raging) })
 		both.Go(func() { c.churn.runActions(raging) })
 		both.Wait()
 		over()
@@ -148,6 +155,10 @@ func (c *campaign) startAll(ctx context.Context) error {
 			c.noDisk = err.Error()
 		}
 	}
+	var more []string
+	if c.Faults {
+		more = []string{"--guard-evictions"}
+	}
 	port, err := freePort()
 	if err != nil {
 		return err
@@ -155,12 +166,12 @@ func (c *campaign) startAll(ctx context.Context) error {
 	keeping, release := context.WithCancel(context.Background())
 	c.release = release
 	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
-		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr",
+		return append([]string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr",
 			// At the default interval, an API server that is killed every other minute would never
 			// compact, and its disk would fill up.
 			"--etcd-compaction-interval", "20s",
 			"--default-not-ready-toleration-seconds", strconv.Itoa(lostFor),
-			"--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}
+			"--default-unreachable-toleration-seconds", strconv.Itoa(lostFor)}, more...)
 	})
 	if err != nil {
 		return err
@@ -178,7 +189,9 @@ func (c *campaign) startAll(ctx context.Context) error {
 		return err
 	}
 	for _, p := range c.networkedParts() {
-		c.keeping.Go(func() { p.keepRunning(keeping) })
+		if len(p.argv) > 0 {
+			c.keeping.Go(func() { p.keepRunning(keeping) })
+		}
 	}
 	return nil
 }

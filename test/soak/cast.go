@@ -11,7 +11,10 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // schedulerConfig returns a configuration with two profiles: default-scheduler, and the profile
@@ -19,11 +22,11 @@ import (
 func (c *campaign) schedulerConfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
-leaderElection: {leaseDuration: %s, renewDeadline: %s, retryPeriod: %s}
+leaderElection: {leaderElect: %t, leaseDuration: %s, renewDeadline: %s, retryPeriod: %s}
 profiles:
 - schedulerName: default-scheduler
 - schedulerName: %s
-`, c.election.leaseDuration, c.election.renewDeadline, c.election.retryPeriod, careful)
+`, !c.Faults, c.election.leaseDuration, c.election.renewDeadline, c.election.retryPeriod, careful)
 }
 
 // startParts starts two schedulers, two controllers and the nodes.
@@ -52,7 +55,14 @@ func (c *campaign) startParts(api *rest.Config) error {
 			"--lease-renew-interval", (c.Silence / 5).String()},
 	}
 
-	for i, name := range []string{"scheduler-1", "scheduler-2", "controller-1", "controller-2", "nodes"} {
+	names := []string{"scheduler-1", "scheduler-2", "controller-1", "controller-2", "nodes"}
+	if c.Faults {
+		names = []string{"scheduler-1", "controller-1", "webhook-1", "drain", "nodes"}
+		roles["controller"] = append(roles["controller"], "--controllers=*,eviction-guard", "--leader-elect=false")
+		roles["webhook"] = append([]string{berth, "webhook", "--guard-evictions", "--rules=false", "--namespace", metav1.NamespaceSystem,
+			"--guard-deadline", "1m", "--bind-address", "127.0.0.1:0", "--advertise-host", "127.0.0.1", "--shutdown-delay", "0s"}, endpoints...)
+	}
+	for i, name := range names {
 		kind, _, _ := strings.Cut(name, "-")
 		network, err := newNetwork(api, c.newRand(forNetworks+uint64(i)), c.requests, func(pod string) {
 			if kind == "controller" {
@@ -62,10 +72,20 @@ func (c *campaign) startParts(api *rest.Config) error {
 		if err != nil {
 			return err
 		}
+		if c.Faults && kind != "nodes" {
+			network.limit = func(t virtual.Target) (limit int, together bool) { return limitOf(kind, t) }
+		}
 		if _, err := c.newPart(name, network, func(kubeconfig string) []string {
+			if kind == "drain" {
+				c.drains = &drains{c: c, kubeconfig: kubeconfig}
+				return nil
+			}
 			return append(append([]string{}, roles[kind]...), "--kubeconfig", kubeconfig)
 		}); err != nil {
 			return err
+		}
+		if kind == "drain" {
+			c.drains.part = c.parts[len(c.parts)-1]
 		}
 	}
 

@@ -11,8 +11,9 @@
 // without heartbeats) remain: all pods due for eviction must be evicted now. Then nodes recover,
 // and the cluster must reach rest: every pod runs, or the plain evaluator agrees that it cannot.
 //
-// Two other campaigns use the same cluster and observer: in tenant.go one user is hostile, and in
-// upgrade.go every component is replaced by another version.
+// Three other campaigns use the same cluster and observer: in tenant.go one user is hostile, in
+// upgrade.go every component is replaced by another version, and in faults.go the requests of each
+// component have one of the faults of package virtual for more than a minute.
 //
 // Each promise has a separate file: bound.go, room.go, evicted.go, preempted.go, rest.go,
 // bounds.go. The observer receives events and times from its callers, so that this package's tests

@@ -79,7 +79,7 @@ func (j *journal) takeLine(text string) {
 
 // writeNote adds a note by the campaign to the log.
 func (j *journal) writeNote(format string, args ...any) {
-	fmt.Fprintf(j, "---- "+format+"\n", args...)
+	fmt.Fprintf(j, "---- "+time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 }
 
 func (j *journal) endpointAddress() string {

@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -16,41 +15,46 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-)
 
-// weather holds the probability of each kind of failure of a request.
-type weather struct {
-	refused    float64 // an error is returned without forwarding the request
-	lost       float64 // the connection breaks before the request has arrived
-	unanswered float64 // the request is carried out, and the connection breaks before the response
-	slow       float64 // the request or the response is delayed by up to longestDelay
-	// work exempts requests for Leases, so that a leader keeps leading while its other requests
-	// fail. Otherwise another replica would take over, and start from the API server's state.
-	work bool
-}
+	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/virtual"
+)
 
 // network connects a part to the API server: HTTP/2 over TLS on both sides, as between machines.
 type network struct {
-	counts   *counts
-	server   *httptest.Server
-	wire     *wire
-	forward  *httputil.ReverseProxy
+	counts  *counts
+	server  *httptest.Server
+	wire    *wire
+	forward *httputil.ReverseProxy
+	// limit, if set, returns the maximum number of such requests per minute, for each object or
+	// together; 0 means no limit.
+	limit    func(t virtual.Target) (limit int, together bool)
 	deletion func(pod string) // called for each deletion of a pod that reaches the API server, with namespace/name
 
-	mu      sync.Mutex // guards the fields below
-	rng     *rand.Rand
-	weather weather
+	mu      sync.Mutex    // guards the fields below
+	time    *virtual.Time // its time is set for each request
+	faults  virtual.Faults
+	kinds   map[string]bool           // kinds of the requests sent so far
+	sent    map[int]*virtual.Requests // requests, by their limit
 	watches map[int]*watching
 	number  int
 	forget  map[string]bool // resources whose next watch fails with an expired version
+	stalled bool            // the events of new watches are withheld
+	// elects exempts requests of leader election from faults, so that a leader keeps leading while
+	// its other requests fail. Otherwise another replica would take over, and start from the API
+	// server's state.
+	elects bool
 }
 
 // watching is a running watch.
@@ -71,7 +75,8 @@ func newNetwork(api *rest.Config, rng *rand.Rand, counts *counts, deletion func(
 		return nil, err
 	}
 
-	n := &network{rng: rng, counts: counts, deletion: deletion, watches: map[int]*watching{}, forget: map[string]bool{}}
+	n := &network{time: &virtual.Time{Rand: rng}, counts: counts, deletion: deletion, watches: map[int]*watching{},
+		forget: map[string]bool{}, kinds: map[string]bool{}, sent: map[int]*virtual.Requests{}}
 	n.forward = &httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = target.Host },
 		Transport:      transport,
@@ -109,10 +114,11 @@ func (n *network) close() {
 
 func (n *network) breakConnections() { n.wire.breakConnections() }
 
-func (n *network) setWeather(w weather) {
+// setRules sets the faults of requests. elects exempts requests of leader election.
+func (n *network) setRules(elects bool, rules ...virtual.Rule) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.weather = w
+	n.faults.Rules, n.elects = rules, elects
 }
 
 // watchedResource returns the resource watched by the request, or "".
@@ -125,105 +131,183 @@ func watchedResource(r *http.Request) string {
 
 func (n *network) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := watchedResource(r)
-	f := n.chooseFate(r, resource)
-	switch {
-	case f.status != 0:
-		n.counts.addOne("request answered " + fmt.Sprint(f.status))
-		writeError(w, f.status)
-	case f.lost:
-		n.counts.addOne("request lost")
-		panic(http.ErrAbortHandler)
-	case resource != "":
-		n.serveWatch(w, r, resource)
-	default:
-		n.serveRequest(w, r, f)
+	target := targetOf(r)
+	fate, expired := n.chooseFate(r, target, resource)
+	if fate.Fault != virtual.None {
+		n.counts.addOne(fate.Fault.String())
 	}
-}
-
-// fate is the predetermined outcome of a request.
-type fate struct {
-	status           int
-	lost, unanswered bool
-	before, after    time.Duration
-}
-
-func (n *network) chooseFate(r *http.Request, resource string) (f fate) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.forget[resource] && resource != "" {
-		delete(n.forget, resource)
-		f.status = http.StatusGone
-		return f
-	}
-	if n.weather.work && strings.Contains(r.URL.Path, "/leases/") {
-		return f
-	}
-
-	delay := func() time.Duration { return time.Duration(n.rng.Int64N(int64(longestDelay))) }
-	dice := n.rng.Float64()
-	for _, chance := range []struct {
-		of   float64
-		then func()
-	}{
-		{n.weather.refused, func() { f.status = n.anError(r) }},
-		{n.weather.lost, func() { f.lost = true }},
-		{n.weather.unanswered, func() { f.unanswered, f.after = resource == "", delay()/2 }},
-		{n.weather.slow / 2, func() { f.before = delay() }},
-		{n.weather.slow / 2, func() { f.after = delay() }},
-	} {
-		if dice < chance.of {
-			chance.then()
-			break
-		}
-		dice -= chance.of
-	}
-
-	return f
-}
-
-// anError returns a random HTTP error status that the API server could return for the request.
-func (n *network) anError(r *http.Request) int {
-	codes := []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusServiceUnavailable,
-		http.StatusGatewayTimeout, http.StatusConflict}
-	switch {
-	case path.Base(r.URL.Path) == "binding":
-		if n.rng.IntN(2) == 0 {
-			return http.StatusConflict // a conflict ends an attempt; other errors cause a retry
-		}
-	case r.Method == http.MethodGet, r.Method == http.MethodPost:
-		codes = codes[:4] // no conflict is possible
-	}
-	return codes[n.rng.IntN(len(codes))]
-}
-
-// serveRequest forwards a request according to its fate.
-func (n *network) serveRequest(w http.ResponseWriter, r *http.Request, f fate) {
-	if f.before > 0 {
+	if fate.Before > 0 {
 		n.counts.addOne("request late")
-		if !sleepFor(r.Context(), f.before) {
+		if !sleepFor(r.Context(), fate.Before) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	if pod, ok := deletedPod(r); ok {
+	_, done := fate.Fault.Outcome()
+	switch {
+	case expired:
+		writeError(w, virtual.None, http.StatusGone, 0)
+	case resource != "" && done:
+		n.serveWatch(w, r, resource)
+	default:
+		n.serveRequest(w, r, target, fate)
+	}
+}
+
+// targetOf returns the target of a request. Its kind is the verb and the resource with its
+// subresource, such as "create pods/eviction". A list has no object.
+func targetOf(r *http.Request) (t virtual.Target) {
+	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case words[0] == "api" && len(words) > 2:
+		words = words[2:] // api v1
+	case words[0] == "apis" && len(words) > 3:
+		words = words[3:] // apis GROUP VERSION
+	default: // discovery, health
+		return virtual.Target{Kind: "get " + r.URL.Path, Reads: true}
+	}
+	if len(words) > 2 && words[0] == "namespaces" {
+		t.Namespace, words = words[1], words[2:]
+	}
+	verb := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
+		http.MethodDelete: "delete"}[r.Method]
+	t.Reads = r.Method == http.MethodGet
+	if t.Reads && len(words) == 1 {
+		verb = "list"
+	}
+	if watchedResource(r) != "" {
+		verb = "watch"
+	}
+	if len(words) > 1 {
+		t.Object = words[1]
+	}
+	t.Kind = verb + " " + strings.Join(slices.Delete(slices.Clone(words), min(1, len(words)), min(2, len(words))), "/")
+	return t
+}
+
+// chooseFate draws the fault of a request and counts the request. It reports whether the version of
+// a watch counts as expired.
+func (n *network) chooseFate(r *http.Request, t virtual.Target, watched string) (fate virtual.Fate, expired bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.time.Now = time.Now()
+	election := strings.Contains(r.URL.Path, "/leases") && t.Namespace != v1.NamespaceNodeLease
+	if !election {
+		n.count(r, t)
+	}
+	if n.forget[watched] && watched != "" {
+		delete(n.forget, watched)
+		return fate, true
+	}
+	if election && n.elects {
+		return fate, false
+	}
+	fate = n.faults.Draw(n.time, t, true)
+	if fate.Fault == virtual.Unanswered || fate.Fault == virtual.Belated {
+		fate.After += n.time.Between(0, virtual.Timeout)
+	}
+	return fate, false
+}
+
+// count counts a request for checkRequests. The caller holds mu.
+func (n *network) count(r *http.Request, t virtual.Target) {
+	if n.limit == nil {
+		return
+	}
+	n.kinds[t.Kind] = true
+	subject := t.Namespace + "/" + t.Object
+	if t.Object == "" {
+		subject = r.URL.Query().Get("fieldSelector") + r.URL.Query().Get("continue")
+	}
+	limit, together := n.limit(t)
+	if together {
+		subject = "in total"
+	}
+	if limit > 0 && n.sent[limit] == nil {
+		n.sent[limit] = &virtual.Requests{Limit: limit}
+	}
+	if limit > 0 {
+		n.sent[limit].Count(n.time.Now, t.Kind, subject)
+	}
+}
+
+// serveRequest serves a request, or a watch that does not begin, according to its fate.
+func (n *network) serveRequest(w http.ResponseWriter, r *http.Request, t virtual.Target, fate virtual.Fate) {
+	outcome, done := fate.Fault.Outcome()
+	if pod, ok := deletedPod(r); ok && (done || fate.Fault == virtual.Belated) {
 		n.deletion(pod)
 	}
-	if f.after == 0 && !f.unanswered {
+	if fate.Fault == virtual.None && fate.After == 0 {
 		n.forward.ServeHTTP(w, r)
 		return
 	}
-	answer := httptest.NewRecorder()
-	n.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // independent of the client's connection
-	sleepFor(r.Context(), f.after)
-	if f.unanswered {
-		n.counts.addOne("answer lost")
+
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	n.counts.addOne("answer late")
+	// The request is independent of the client's connection.
+	detached := r.Clone(context.WithoutCancel(r.Context()))
+	detached.Body = io.NopCloser(bytes.NewReader(body))
+	answer := httptest.NewRecorder()
+	switch {
+	case fate.Fault == virtual.Ineffective:
+		n.forward.ServeHTTP(answer, withoutEffect(detached))
+	case done:
+		n.forward.ServeHTTP(answer, detached)
+	}
+	if fate.After > 0 && !sleepFor(r.Context(), fate.After) || outcome == response.Failed && fate.Fault != virtual.Failing {
+		if fate.Fault == virtual.Belated {
+			go n.carryOut(detached)
+		}
+		panic(http.ErrAbortHandler)
+	}
+	if outcome != response.OK {
+		writeError(w, fate.Fault, n.statusOf(outcome, t), fate.RetryAfter)
+		return
+	}
 	for key, values := range answer.Header() {
 		w.Header()[key] = values
 	}
 	w.WriteHeader(answer.Code)
 	_, _ = io.Copy(w, bytes.NewReader(answer.Body.Bytes())) // the client may have disconnected
+}
+
+// carryOut carries out a request whose client has disconnected.
+func (n *network) carryOut(r *http.Request) {
+	defer func() { _ = recover() }() // the API server may be unreachable
+	n.forward.ServeHTTP(httptest.NewRecorder(), r)
+}
+
+// withoutEffect returns a request with a successful response that changes nothing: for a change or
+// a deletion, the object as it is.
+func withoutEffect(r *http.Request) *http.Request {
+	if r.Method != http.MethodPost {
+		r.Method, r.URL.RawQuery, r.Body, r.ContentLength = http.MethodGet, "", http.NoBody, 0
+		r.Header.Del("Content-Type")
+		return r
+	}
+	query := r.URL.Query()
+	query.Set("dryRun", metav1.DryRunAll)
+	r.URL.RawQuery = query.Encode()
+	return r
+}
+
+// statusOf returns the HTTP status of an outcome.
+func (n *network) statusOf(outcome response.Outcome, t virtual.Target) int {
+	switch outcome {
+	case response.Refused:
+		return http.StatusForbidden
+	case response.Gone:
+		return http.StatusNotFound
+	case response.Conflict:
+		return http.StatusConflict
+	case response.Busy:
+		return http.StatusTooManyRequests
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	failures := []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+	return failures[n.time.Rand.IntN(len(failures))]
 }
 
 // deletedPod reports whether the request deletes or evicts a pod, and returns the pod.
@@ -239,15 +323,16 @@ func deletedPod(r *http.Request) (string, bool) {
 // refusal is the message of error responses generated by the network.
 const refusal = "as the campaign asks"
 
-func writeError(w http.ResponseWriter, code int) {
+func writeError(w http.ResponseWriter, fault virtual.Fault, code int, retryAfter time.Duration) {
 	reasons := map[int]metav1.StatusReason{
 		http.StatusGone: metav1.StatusReasonExpired, http.StatusConflict: metav1.StatusReasonConflict,
+		http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusNotFound: metav1.StatusReasonNotFound,
 		http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,
 		http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable, http.StatusGatewayTimeout: metav1.StatusReasonTimeout,
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if code == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", "1")
+	if fault == virtual.BusyFor {
+		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	}
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may have disconnected

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // far is a fake API server behind a network. It counts requests, and sends the strings in news to
@@ -27,15 +29,19 @@ type far struct {
 	*testing.T
 	*network
 	asked   atomic.Int32
+	arrived chan string // the requests
 	news    chan string
 	client  *http.Client
 	deleted []string
 }
 
 func newFar(t *testing.T) *far {
-	f := &far{T: t, news: make(chan string)}
+	f := &far{T: t, news: make(chan string), arrived: make(chan string, 10)}
 	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.asked.Add(1)
+		if r.Method == http.MethodPatch || r.URL.Path == "/api/v1/nodes/n/status" {
+			f.arrived <- r.Method + " " + r.URL.Path
+		}
 		if watchedResource(r) == "" {
 			fmt.Fprint(w, "done")
 			return
@@ -96,25 +102,65 @@ func (f *far) watch() *http.Response {
 	return response
 }
 
-func TestRequestsFareAsTheWeatherIs(t *testing.T) {
-	for _, c := range []struct {
-		name                   string
-		weather                weather
-		arrives, answered, bad bool
+// TestRequestsHaveTheDrawnFaults verifies what arrives at the API server, and what the client
+// receives, for each fault of package virtual.
+func TestRequestsHaveTheDrawnFaults(t *testing.T) {
+	const patch = "PATCH /api/v1/nodes/n/status"
+	for fault, want := range map[virtual.Fault]struct {
+		arrives string // the request that arrives at the API server
+		status  int    // status of the response; 0 if there is none
 	}{
-		{"fine", weather{}, true, true, false},
-		{"refused", weather{refused: 1}, false, true, true},
-		{"lost", weather{lost: 1}, false, false, true},
-		{"not answered", weather{unanswered: 1}, true, false, true},
+		virtual.None:            {patch, 200},
+		virtual.Lost:            {"", 0},
+		virtual.Unanswered:      {patch, 0},
+		virtual.Belated:         {patch, 0},
+		virtual.Forbidden:       {"", 403},
+		virtual.Gone:            {"", 404},
+		virtual.GoneDone:        {patch, 404},
+		virtual.Conflicting:     {"", 409},
+		virtual.ConflictingDone: {patch, 409},
+		virtual.Busy:            {"", 429},
+		virtual.BusyFor:         {"", 429},
+		virtual.Ineffective:     {"GET /api/v1/nodes/n/status", 200},
+		virtual.Slow:            {patch, 200},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(fault.String(), func(t *testing.T) {
 			f := newFar(t)
-			f.setWeather(c.weather)
-			code, body, err := f.request(http.MethodPut, "/api/v1/nodes/n")
-			if f.asked.Load() > 0 != c.arrives || (err == nil) != c.answered || (body != "done") != c.bad || c.bad && c.answered && code < 400 {
-				t.Errorf("asked %d times, answered %d %q, %v", f.asked.Load(), code, body, err)
+			f.setRules(false, virtual.Rule{Fault: fault, Chance: 1, Kind: "patch", Delay: time.Second})
+			code, _, err := f.request(http.MethodPatch, "/api/v1/nodes/n/status")
+			if code != want.status || (err == nil) != (want.status != 0) {
+				t.Errorf("the response is %d, %v, want %d", code, err, want.status)
+			}
+			if want.arrives == "" {
+				close(f.arrived)
+			}
+			if got := <-f.arrived; got != want.arrives {
+				t.Errorf("%q arrived, want %q", got, want.arrives)
+			}
+			if code, _, err := f.request(http.MethodGet, "/api/v1/nodes/n"); code != 200 {
+				t.Errorf("another kind of request: %d, %v", code, err)
 			}
 		})
+	}
+}
+
+// TestTargetsOfRequests verifies the kinds and objects by which rules select requests.
+func TestTargetsOfRequests(t *testing.T) {
+	for request, want := range map[string]virtual.Target{
+		"GET /api/v1/pods":                                         {Kind: "list pods", Reads: true},
+		"GET /api/v1/pods?watch=true":                              {Kind: "watch pods", Reads: true},
+		"GET /api/v1/namespaces/a/pods/x":                          {Kind: "get pods", Namespace: "a", Object: "x", Reads: true},
+		"GET /api/v1/namespaces/a":                                 {Kind: "get namespaces", Object: "a", Reads: true},
+		"POST /api/v1/namespaces/a/pods/x/eviction":                {Kind: "create pods/eviction", Namespace: "a", Object: "x"},
+		"PATCH /api/v1/nodes/n/status":                             {Kind: "patch nodes/status", Object: "n"},
+		"DELETE /apis/apps/v1/namespaces/a/deployments/d":          {Kind: "delete deployments", Namespace: "a", Object: "d"},
+		"PUT /apis/coordination.k8s.io/v1/namespaces/a/leases/one": {Kind: "update leases", Namespace: "a", Object: "one"},
+		"GET /readyz": {Kind: "get /readyz", Reads: true},
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if got := targetOf(httptest.NewRequestWithContext(t.Context(), method, path, nil)); got != want {
+			t.Errorf("%s: %+v, want %+v", request, got, want)
+		}
 	}
 }
 

@@ -68,6 +68,9 @@ func (n *network) serveWatch(w http.ResponseWriter, r *http.Request, resource st
 	n.number++
 	id := n.number
 	n.watches[id] = one
+	if n.stalled {
+		one.gate.shut()
+	}
 	n.mu.Unlock()
 	defer func() {
 		n.mu.Lock()
@@ -134,5 +137,19 @@ func (n *network) stallWatches(ctx context.Context, resource string, d time.Dura
 	sleepFor(ctx, d)
 	for _, w := range watches {
 		w.gate.open()
+	}
+}
+
+// setStalled withholds the events of all watches, including new ones, or releases them.
+func (n *network) setStalled(stalled bool) {
+	n.mu.Lock()
+	n.stalled = stalled
+	n.mu.Unlock()
+	for _, w := range n.watchesOf("") {
+		if stalled {
+			w.gate.shut()
+		} else {
+			w.gate.open()
+		}
 	}
 }

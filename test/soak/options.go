@@ -25,6 +25,9 @@ type Options struct {
 	Disk bool
 	// Silence is the maximum time without a heartbeat before a node must be tainted.
 	Silence time.Duration
+	// Faults injects the faults of package virtual into one replica of each component, and into
+	// `berth drain`, and injects no others.
+	Faults bool
 	// First ends the campaign at the first violation.
 	First bool
 	Out   io.Writer

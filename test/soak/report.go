@@ -83,6 +83,9 @@ func (c *campaign) printProgress(ctx context.Context) {
 		fmt.Fprintf(c.Out, "%6s  round %d: %-12s  %d nodes, %d pods; %d faults, %d bad requests, %d deeds, %d checks; %d violations\n",
 			time.Since(c.began).Round(time.Second), c.rounds+1, c.phase, nodes, pods, c.faults.sum(),
 			c.requests.sum(), c.actions.sum(), c.observer.checks.sum(), len(c.violations))
+		if len(c.unrest) > 0 {
+			fmt.Fprintf(c.Out, "        %d are not at rest: %s\n", len(c.unrest), c.unrest[0])
+		}
 		c.mu.Unlock()
 	}
 }

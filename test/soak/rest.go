@@ -28,8 +28,11 @@ const forgotten = 60 * time.Second
 // waits until every component is ready, every pod due for eviction has left, and every silent node
 // is tainted. The observer reports delays.
 func (c *campaign) awaitSettled(ctx context.Context) {
-	for end := time.Now().Add(c.Rest); sleepFor(ctx, 500*time.Millisecond); {
-		if len(c.notUp(ctx)) == 0 && c.observer.checkLate(time.Now(), 0) == 0 {
+	began := time.Now()
+	for end := began.Add(c.Rest); sleepFor(ctx, 500*time.Millisecond); {
+		up := len(c.notUp(ctx)) == 0
+		// Pods that tolerate a taint for a while return to its node, so that one may always be due.
+		if up && (c.observer.checkLate(time.Now(), 0) == 0 || c.Faults && time.Since(began) > evictionDelayLimit+recovers) {
 			return
 		}
 		if time.Now().After(end) {
@@ -44,16 +47,17 @@ func (c *campaign) awaitSettled(ctx context.Context) {
 func (c *campaign) notUp(ctx context.Context) (names []string) {
 	for _, p := range c.parts {
 		switch {
+		case c.drains != nil && p == c.drains.part:
 		case p.pid() == 0:
 			names = append(names, p.name+" does not run")
 		case p == c.plane:
 			if err := c.checkReady(ctx); err != nil {
 				names = append(names, fmt.Sprintf("%s does not answer: %v", p.name, err))
 			}
-		case p.kindName() == "scheduler" || p.kindName() == "controller":
+		case p.kindName() != "nodes":
 			if body, err := p.getPath("/readyz"); err != nil {
 				names = append(names, fmt.Sprintf("%s is not ready: %v", p.name, err))
-			} else if body != "ok" {
+			} else if strings.TrimSpace(body) != "ok" {
 				names = append(names, fmt.Sprintf("%s is not ready: %.200s", p.name, body))
 			}
 		}
@@ -87,6 +91,9 @@ func (c *campaign) awaitRest(ctx context.Context) bool {
 		cancel()
 		left = append(left, c.notUp(ctx)...)
 		c.observer.checks.addOne(comesToRest)
+		c.mu.Lock()
+		c.unrest = left
+		c.mu.Unlock()
 		if len(left) == 0 {
 			c.mu.Lock()
 			c.rests = append(c.rests, time.Since(began))
@@ -150,7 +157,11 @@ func (c *campaign) listUnrest(ctx context.Context, could map[types.UID]time.Time
 		delete(could, p.UID)
 	}
 
-	return left, nil
+	if !c.Faults {
+		return left, nil
+	}
+	workloads, err := c.listWorkloads(ctx)
+	return append(left, c.listRemains(nodes.Items, pods.Items, workloads)...), err
 }
 
 // noteCould reports a violation if a pod has been pending for long although it could run.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // fault is a kind of failure. The function do causes the failure and returns when the failure is
@@ -29,8 +31,19 @@ type storm struct {
 	targets []*part
 }
 
-// background is the weather for all requests throughout a storm.
-var background = weather{refused: 0.04, lost: 0.03, unanswered: 0.03, slow: 0.04}
+// background returns the faults of all requests throughout a storm.
+func background() []virtual.Rule {
+	return append(refused(0.04), virtual.Rule{Fault: virtual.Lost, Chance: 0.03}, virtual.Rule{Fault: virtual.Unanswered, Chance: 0.03},
+		virtual.Rule{Fault: virtual.Slow, Chance: 0.02, Delay: longestDelay})
+}
+
+// refused returns rules that refuse about this share of all requests, in different ways.
+func refused(share float64) []virtual.Rule {
+	return []virtual.Rule{
+		{Fault: virtual.Failing, Chance: share / 2}, {Fault: virtual.Conflicting, Chance: share / 4},
+		{Fault: virtual.BusyFor, Chance: share / 4, Delay: time.Second},
+	}
+}
 
 func (s *storm) listFaults() []fault {
 	return []fault{
@@ -48,7 +61,7 @@ func (s *storm) listFaults() []fault {
 // runFaults causes faults until the context ends, and returns when all are over.
 func (s *storm) runFaults(ctx context.Context) {
 	for _, p := range s.c.networkedParts() {
-		p.network.setWeather(background)
+		p.network.setRules(false, background()...)
 	}
 	var under sync.WaitGroup
 	faults, sum := s.listFaults(), 0
@@ -68,7 +81,7 @@ func (s *storm) runFaults(ctx context.Context) {
 	}
 	under.Wait()
 	for _, p := range s.c.networkedParts() {
-		p.network.setWeather(weather{})
+		p.network.setRules(false)
 	}
 }
 
@@ -124,25 +137,25 @@ func (s *storm) squallPart(ctx context.Context, p *part, rng *rand.Rand) (string
 		return "", false
 	}
 	kinds := []struct {
-		name string
-		weather
+		name  string
+		rules []virtual.Rule
 	}{
-		{"refused", weather{refused: 0.6}},
-		{"lost", weather{lost: 0.6}},
-		{"not answered", weather{unanswered: 0.6}},
-		{"slow", weather{slow: 0.6}},
+		{"refused", refused(0.6)},
+		{"lost", []virtual.Rule{{Fault: virtual.Lost, Chance: 0.6}}},
+		{"not answered", []virtual.Rule{{Fault: virtual.Unanswered, Chance: 0.6}}},
+		{"slow", []virtual.Rule{{Fault: virtual.Slow, Chance: 0.3, Delay: longestDelay}}},
 	}
 
 	kind := kinds[rng.IntN(len(kinds))]
-	what := "requests"
-	if kind.work = rng.IntN(3) > 0; kind.work {
+	elects, what := rng.IntN(3) > 0, "requests"
+	if elects {
 		what = "requests but for the Lease"
 	}
 
 	p.setCut(true)
-	p.network.setWeather(kind.weather)
+	p.network.setRules(elects, kind.rules...)
 	sleepFor(ctx, randomBetween(rng, 3*time.Second, longestTrouble))
-	p.network.setWeather(background)
+	p.network.setRules(false, background()...)
 	p.setCut(false)
 	return fmt.Sprintf("most %s %s of %s", what, kind.name, p.name), true
 }

@@ -33,11 +33,14 @@ const (
 	stateKept    = "nothing that was acknowledged is lost"
 	bounded      = "memory and goroutines are bounded"
 	noPanic      = "no component panics or exits without reason"
+	spaced       = "requests for an object are spaced, whatever the responses are"
+	waitsEnd     = "every drain ends"
+	nothingLeft  = "nothing that was written remains"
 	cleanEnd     = "every component ends cleanly when asked to"
 )
 
 var promises = []string{boundOnce, roomKept, evictionDone, evictionJust, victimJust, budgetsKept, noneForgot, silenceSeen, comesToRest,
-	stateKept, bounded, noPanic, cleanEnd}
+	stateKept, bounded, noPanic, spaced, waitsEnd, nothingLeft, cleanEnd}
 
 // counts counts things by name.
 type counts struct {

@@ -266,7 +266,7 @@ func (c *Core) evicted(t *target, e Answered) {
 	// evictions per second.
 	longest := max(lastRetry, time.Duration(c.refused)*perRefused)
 	refusals := pacing.Backoff{First: firstRetry, Last: longest}
-	t.notYet = c.now.Add(max(refusals.After(t.tries, string(t.uid)), min(e.RetryAfter, lastRetry)))
+	t.notYet = c.now.Add(refusals.After(t.tries, string(t.uid)))
 }
 
 // forgetRefusals ends a series of refused evictions and removes the pod from the count of refused

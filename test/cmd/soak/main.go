@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -36,6 +37,8 @@ func run(args []string) int {
 	flags.BoolVar(&o.Disk, "disk", o.Disk, "let the disk of etcd run full (where a tmpfs can be mounted)")
 	tenant := flags.Bool("tenant", false,
 		"in place of faults: somebody who may do anything in one namespace, and a witness in another (--for, --nodes, --seed, --dir)")
+	flags.BoolVar(&o.Faults, "faults", false,
+		"instead: the faults of package virtual, to one scheduler, controller, webhook, and berth drain (--storm 150s)")
 	flags.BoolVar(&o.First, "first", o.First, "end at the first violation")
 	flags.StringVar(&o.Bin, "bin", "bin", "folder of berth and berth-controlplane")
 	flags.StringVar(&o.Dir, "dir", "", "where logs and the report are kept (default: a new folder, kept if there is a violation)")
@@ -59,6 +62,9 @@ func run(args []string) int {
 		}
 	}
 
+	if o.Faults && !flags.Changed("storm") {
+		o.Storm = 150 * time.Second // two faults
+	}
 	if err := o.Validate(); err != nil {
 		return fail(2, err)
 	}
