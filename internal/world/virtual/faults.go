@@ -182,8 +182,8 @@ func (f *Faults) inject(kind string, fault Fault) {
 }
 
 // Requests limits the requests for each object, whatever the responses are: their number, one
-// request of a kind at a time, and at most three in a row before the Retry-After of the last response:
-// a request may revert the previous one, and a move writes its journal up to four times.
+// request of a kind at a time, and at most three in a row before the Retry-After of the last
+// response. A request may revert the previous one, and a move writes its journal up to four times.
 type Requests struct {
 	Limit  int            // requests of a kind for an object per minute; 0 means no limit
 	Sent   map[string]int // number of requests, by kind

@@ -154,8 +154,8 @@ func TestEachRequestHasOneResponse(t *testing.T) {
 }
 
 // TestTwoProcessesGetTheirOwnResponses verifies that two processes with the same tasks see the same
-// changes, including lists, that each gets the response to its own request only, and that responses are lost when
-// the second process has ended.
+// changes, including lists, that each gets the response to its own request only, and that responses
+// are lost when the second process has ended.
 func TestTwoProcessesGetTheirOwnResponses(t *testing.T) {
 	for name, test := range map[string]struct {
 		until time.Duration // time at which the second process ends
