@@ -68,8 +68,8 @@ func (f Fault) Outcome() (outcome response.Outcome, done bool) {
 type Rule struct {
 	Fault  Fault
 	Chance float64 // probability of the fault for each matching request
-	// Kind, Namespace and Object, if set, select requests. The first word of a kind selects all kinds
-	// that begin with it.
+	// Kind, Namespace and Object, if set, select requests. The first word of a kind selects all
+	// kinds that begin with it.
 	Kind, Namespace, Object string
 	Writes                  bool // only writes
 	Count                   int  // maximum number of faults; 0 means no limit
