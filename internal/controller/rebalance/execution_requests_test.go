@@ -121,6 +121,9 @@ func (s *stage) carryOut(action execute.Action) {
 			}
 			return answer
 		})
+	case execute.SetStatus:
+		r.Fail = nil
+		request(func() execute.Event { s.status(a); return nil })
 	case execute.Mark:
 		request(func() execute.Event { return s.mark(a) })
 	case execute.DrainProgress:
@@ -159,6 +162,8 @@ func subject(action execute.Action) (object string, ticket response.Ticket) {
 		return a.Name, a.Ticket
 	case execute.Mark:
 		return a.Name, a.Ticket
+	case execute.SetStatus:
+		return a.Name, 0
 	case execute.Scale:
 		return a.Target.String(), a.Ticket
 	case execute.ReleaseReservation:

@@ -76,6 +76,9 @@ type stage struct {
 	responds time.Duration
 	asked    map[types.UID]bool
 	stolen   map[types.UID]bool // workloads disturbed by anything other than a move
+	// status and leaves, if set, handle requests of an eviction guard, and pods about to terminate.
+	status func(a execute.SetStatus)
+	leaves func(p *v1.Pod)
 }
 
 // keptRoom is the reservation for a successor, represented by a copy of its victim on the node.
@@ -261,6 +264,9 @@ func (s *stage) pod(uid types.UID) *v1.Pod {
 func (s *stage) terminate(p *v1.Pod) {
 	if p.DeletionTimestamp != nil {
 		return
+	}
+	if s.leaves != nil {
+		s.leaves(p)
 	}
 	p = p.DeepCopy()
 	now := metav1.NewTime(s.Now)

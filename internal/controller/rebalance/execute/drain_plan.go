@@ -21,7 +21,7 @@ import (
 // stage recovering (see advance).
 func (d *Drainer) recover() {
 	if !d.options.DryRun {
-		d.surges.recover(func(p *v1.Pod) bool { return slices.Contains(d.options.Nodes, p.Spec.NodeName) })
+		d.surges.recover(func(p *v1.Pod, _ surgeNote) bool { return slices.Contains(d.options.Nodes, p.Spec.NodeName) })
 	}
 	if d.stage == listing {
 		d.stage = recovering

@@ -5,6 +5,7 @@ package execute
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,8 @@ const (
 	fewestSurges = 10              // concurrent surges of a small cluster
 	plansAgain   = 5 * time.Second // between plans without a new request
 	plansSoon    = time.Second     // between plans with a new request
+	// recoversAfter is the pause before an attempt to restore a scale is repeated.
+	recoversAfter = time.Minute
 )
 
 // Guard replaces pods whose evictions the webhook holds. Like a Drainer it surges pods by a plan,
@@ -48,9 +51,14 @@ type Guard struct {
 	listed  bool
 
 	held     map[types.UID]*heldPod
+	order    []*heldPod // of the requests; pods that are no longer held are removed by advance
 	planning bool      // a plan has been requested
 	planned  time.Time // time of the last plan
 	fresh    bool      // a request has arrived since the last plan
+	// ended holds the surges of this process that are over, with the times of their ends. Their
+	// scale may not be restored: a request may have been refused, or a raise carried out late. A note
+	// with only the pod stands for the pod's deletion cost.
+	ended map[surgeNote]time.Time
 }
 
 // heldPod is a pod whose eviction is held.
@@ -67,7 +75,7 @@ type heldPod struct {
 
 // NewGuard returns a Guard without any cluster state.
 func NewGuard(options GuardOptions) *Guard {
-	g := &Guard{options: options, held: map[types.UID]*heldPod{}}
+	g := &Guard{options: options, held: map[types.UID]*heldPod{}, ended: map[surgeNote]time.Time{}}
 	g.init(g, newCluster(), options.Wall)
 	return g
 }
@@ -79,6 +87,8 @@ func (g *Guard) Step(now time.Time, event Event) []Action {
 	case Seen:
 		if pod, ok := e.Object.(*v1.Pod); ok {
 			g.seePod(pod)
+		} else if note, ok := readNote(e.Object.GetLabels()[rebalance.SurgeLabel]); ok && !g.ended[note].IsZero() {
+			g.recoverLater()
 		}
 	case Gone:
 		delete(g.held, e.Object.GetUID())
@@ -107,13 +117,25 @@ func (g *Guard) seePod(pod *v1.Pod) {
 		return
 	case h == nil || !h.requested.Equal(at):
 		h = &heldPod{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, requested: at}
-		g.held[pod.UID], g.fresh = h, true
+		g.held[pod.UID], g.order, g.fresh = h, append(g.order, h), true
 	}
 	h.status = pod.Annotations[evictionguard.StatusAnnotation]
 }
 
-// recover gives up the surges that an earlier process has left behind for held pods.
-func (g *Guard) recover() { g.surges.recover(func(p *v1.Pod) bool { return g.held[p.UID] != nil }) }
+// recover gives up surges left behind: initially the surges of an earlier process for held pods,
+// and later the surges of this process whose scale was not restored, or was raised belatedly.
+func (g *Guard) recover() {
+	first := g.planned.IsZero() && !g.planning
+	maps.DeleteFunc(g.ended, func(_ surgeNote, at time.Time) bool { return g.now.Sub(at) >= surgesFor })
+	g.surges.recover(func(p *v1.Pod, note surgeNote) bool { return first && g.held[p.UID] != nil || !g.ended[note].IsZero() })
+}
+
+// recoverLater schedules recover.
+func (g *Guard) recoverLater() {
+	if at := g.now.Add(recoversAfter); g.surges.expires.IsZero() || at.Before(g.surges.expires) {
+		g.surges.expires = at
+	}
+}
 
 // advance follows the surges, and requests a plan if a held pod waits for one.
 func (g *Guard) advance() {
@@ -132,11 +154,13 @@ func (g *Guard) advance() {
 	}
 	g.surges.follow(why)
 	waiting := map[types.UID]bool{}
-	for uid, h := range g.held {
-		if g.wall().Sub(h.requested) >= g.options.Deadline {
-			delete(g.held, uid) // the webhook admits it
-			continue
+	g.order = slices.DeleteFunc(g.order, func(h *heldPod) bool {
+		if g.held[h.uid] == h && g.wall().Sub(h.requested) >= g.options.Deadline {
+			delete(g.held, h.uid) // the webhook admits it
 		}
+		return g.held[h.uid] != h
+	})
+	for _, h := range g.order {
 		g.writeStatus(h)
 	}
 	if g.planning || g.stopping {
@@ -146,15 +170,15 @@ func (g *Guard) advance() {
 	if g.fresh {
 		again = plansSoon
 	}
-	for uid, h := range g.held {
-		if h.final || strings.HasPrefix(h.wanted, evictionguard.Admitted) || g.surging(uid) {
+	for _, h := range g.order {
+		if h.final || strings.HasPrefix(h.wanted, evictionguard.Admitted) || g.surging(h.uid) {
 			continue
 		}
 		if g.now.Before(h.next) {
 			g.wake(h.next)
 			continue
 		}
-		waiting[uid] = true
+		waiting[h.uid] = true
 	}
 	switch due := g.planned.Add(again); {
 	case len(waiting) == 0:
@@ -273,6 +297,8 @@ func (g *Guard) report(p *departure, result Result, node, message string) {
 // surgeEnded plans again for a pod that stays, unless that would not help. Such a pod is held until
 // the deadline, and then evicted without a replacement.
 func (g *Guard) surgeEnded(s *surge) {
+	g.ended[s.note], g.ended[surgeNote{pod: s.UID}] = g.now, g.now
+	g.recoverLater()
 	h := g.held[s.UID]
 	if h == nil || s.why == "" {
 		return

@@ -15,7 +15,7 @@ import (
 func (c *Core) recoverSurges() {
 	f := c.journal.Move
 	if own := f != nil && f.Surge != nil; own || c.options.Surge {
-		c.surges.recover(func(p *v1.Pod) bool { return own && p.UID == f.UID })
+		c.surges.recover(func(p *v1.Pod, _ surgeNote) bool { return own && p.UID == f.UID })
 	}
 }
 

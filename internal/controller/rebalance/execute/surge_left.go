@@ -21,14 +21,14 @@ import (
 // recover gives up surges left behind by a killed run: all surges of the caller's own pods, and
 // other surges older than surgesFor.
 //
-// own reports whether a pod is about to leave anyway. Younger notes of other pods are ignored,
+// own reports whether a pod is about to leave anyway, or its note is the caller's. Younger notes of other pods are ignored,
 // because the process that wrote them may be running; recover is called again when the first of
 // these notes expires. A note of a deleted pod counts as left behind, however young it is.
 //
 // Any client with write access to a workload can write its label. The effect is limited to a change
 // of that workload's scale by one, and at most mostLeft requests; notes of deleted pods delay
 // nothing.
-func (ss *surges) recover(own func(p *v1.Pod) bool) {
+func (ss *surges) recover(own func(p *v1.Pod, note surgeNote) bool) {
 	ss.expires = time.Time{}
 	foreign := 0
 	pods := map[types.UID]*v1.Pod{}
@@ -44,7 +44,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 		s := &surge{scaled: scaled, note: note,
 			departure: &departure{Departure: rebalance.Departure{Namespace: scaled.Namespace, UID: note.pod}}}
 		if p := pods[note.pod]; p != nil {
-			if age := ss.wall().Sub(time.Unix(note.begun, 0)); !own(p) && age < surgesFor {
+			if age := ss.wall().Sub(time.Unix(note.begun, 0)); !own(p, note) && age < surgesFor {
 				if at := ss.now.Add(min(surgesFor-age, surgesFor)); ss.expires.IsZero() || at.Before(ss.expires) {
 					ss.expires = at
 				}
@@ -59,7 +59,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 		ss.list = append(ss.list, s)
 	}
 	for p := range world.All[*v1.Pod](ss.cluster.World) { // pods still marked after another pod was removed
-		if !Marked(p) || p.DeletionTimestamp != nil || !own(p) ||
+		if !Marked(p) || p.DeletionTimestamp != nil || !own(p, surgeNote{pod: p.UID}) ||
 			slices.ContainsFunc(ss.list, func(s *surge) bool { return s.UID == p.UID }) {
 			continue
 		}
