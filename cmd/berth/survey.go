@@ -109,9 +109,10 @@ func newEvictionsCommand() *cobra.Command {
 	return inquire(&cobra.Command{
 		Use:   "evictions",
 		Short: "Which pods have to leave their nodes, when, and because of which taint",
-		Long: `List the pods that NoExecute taints evict, in the order in which they are due:
-tolerationSeconds are counted from when the taint was added. Read-only: get and
-list, never secrets.`,
+		Long: `List the pods that NoExecute taints evict, and those whose evictions the guard
+holds (berth controller --controllers=*,eviction-guard), in the order in which they
+are due: tolerationSeconds are counted from when the taint was added, the guard's
+deadline from the first eviction. Read-only: get and list, never secrets.`,
 		Example: `  berth evictions -A
   berth evictions -n shop -o json
   berth evictions -A --watch

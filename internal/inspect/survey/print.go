@@ -158,7 +158,7 @@ func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 		page.Line("\n%s.", e.Source)
 		return
 	}
-	rows := [][]string{{"IN", "AT", "NAMESPACE", "POD", "NODE", "WORKLOAD", "TAINT"}}
+	rows := [][]string{{"IN", "AT", "NAMESPACE", "POD", "NODE", "WORKLOAD", "CAUSE"}}
 	for i := range e.Evictions {
 		if i == answer.Most && !wide {
 			break
@@ -176,7 +176,11 @@ func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 		if !v.Due.IsZero() {
 			at = v.Due.UTC().Format("2006-01-02 15:04:05Z")
 		}
-		rows = append(rows, []string{in, at, v.Namespace, v.Name, v.Node, workload, v.Taint})
+		cause := v.Taint
+		if v.Held != nil {
+			cause = "held since " + v.Held.Since.UTC().Format("15:04:05Z") + ": " + cmp.Or(v.Held.Status, "waiting for the guard")
+		}
+		rows = append(rows, []string{in, at, v.Namespace, v.Name, v.Node, workload, cause})
 	}
 	page.Table("", rows)
 	// Print the number of pods at the end in any case.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -413,6 +414,52 @@ spec: {containers: [{name: c, image: i}], volumes: [{name: v, persistentVolumeCl
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%s\nlacks %s", &text, want)
+		}
+	}
+}
+
+// TestHeldEvictionsAreListed verifies that an eviction held by the guard is listed until the guard
+// admits it, with the deadline, and that an old request is not listed.
+func TestHeldEvictionsAreListed(t *testing.T) {
+	const town = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+`
+	pod := func(name, requested, status string) string {
+		return `---
+apiVersion: v1
+kind: Pod
+metadata:
+  {name: ` + name + `, namespace: x, uid: ` + name + `, labels: {pod-template-hash: 5d9f7},
+  annotations: {berth.dev/eviction-requested: "` + requested + `", berth.dev/eviction-status: "` + status + `"},
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-5d9f7, uid: r, controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
+`
+	}
+	text := town + pod("held", "2026-11-27T12:00:00Z", "held: waiting until the replacement web-2 on node-2 is ready") +
+		pod("new", "2026-11-27T12:01:00Z", "") + pod("admitted", "2026-11-27T12:00:00Z", "admitted: cannot surge") +
+		pod("old", "2026-11-27T09:00:00Z", "held: too many pods are being replaced")
+	set, err := manifest.Read([]string{"-"}, strings.NewReader(text), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := simulate.Open(set, simulate.Options{Now: time.Date(2026, 11, 27, 12, 2, 0, 0, time.UTC)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := survey.EvictionsOf(w, survey.Scope{}, simulate.Source{}).Write(&out, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"8m   2026-11-27 12:10:00Z", "deployment/web   held since 12:00:00Z: waiting until the replacement web-2 on node-2 is ready",
+		"held since 12:01:00Z: waiting for the guard", "2 pods to leave",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, out.String())
 		}
 	}
 }

@@ -145,6 +145,10 @@ func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 		return row, true
 	}
 	due, _ := c.core.Due(p.uid())
+	if p.held != nil && due.Stays() {
+		row.Due, row.Held = p.held.until, p.held.status
+		return row, true
+	}
 	// No taint evicts the pod, or the pod tolerates the taints without a time limit.
 	if due.Stays() {
 		return row, false

@@ -141,6 +141,28 @@ func TestATaintStartsACountdownAndItsEndStopsIt(t *testing.T) {
 	}
 }
 
+func TestAHeldEvictionCountsDownToTheDeadline(t *testing.T) {
+	c := model.New()
+	held := pod("held", "node-1")
+	held.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: new(true)}}
+	held.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+	held.Annotations = map[string]string{
+		"berth.dev/eviction-requested": noon.Format(time.RFC3339), "berth.dev/eviction-status": "held: starting a replacement on node-2",
+	}
+	see(c, noon, node("node-1", "z1"), held)
+	d := c.Changes(noon)
+	if len(d.Evictions.Rows) != 1 || d.Evictions.Rows[0].Held != "starting a replacement on node-2" ||
+		d.Evictions.Rows[0].Due != noon.Add(10*time.Minute).UnixMilli() {
+		t.Fatalf("%+v", d.Evictions)
+	}
+	admitted := held.DeepCopy()
+	admitted.Annotations["berth.dev/eviction-status"] = "admitted: cannot surge"
+	see(c, noon, admitted)
+	if d := c.Changes(noon); len(d.Evictions.Gone) != 1 {
+		t.Errorf("after the admission: %+v", d.Evictions)
+	}
+}
+
 func TestAPodThatWasToldToGoIsShownUntilItIsGone(t *testing.T) {
 	c := model.New()
 	going := pod("going", "node-1")

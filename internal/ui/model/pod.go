@@ -4,7 +4,9 @@
 package model
 
 import (
+	"cmp"
 	"strings"
+	"time"
 	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -42,7 +45,25 @@ type Pod struct {
 	cause           string   // reason of the condition DisruptionTarget
 	began           int64    // time at which the deletion was requested; 0: it was not
 
+	held *held // nil unless the guard holds the pod's eviction
+
 	list uint32 // number of the last list that contained the pod
+}
+
+// held is an eviction held by the guard.
+type held struct {
+	until  int64
+	status string
+}
+
+// heldOf returns the pod's held eviction, or nil.
+func heldOf(object *v1.Pod) *held {
+	since, err := time.Parse(time.RFC3339, object.Annotations[evictionguard.RequestedAnnotation])
+	status, ok := strings.CutPrefix(object.Annotations[evictionguard.StatusAnnotation], evictionguard.Held)
+	if err != nil || !ok && status != "" {
+		return nil
+	}
+	return &held{until: since.Add(evictionguard.DefaultDeadline).UnixMilli(), status: cmp.Or(status, "waiting for the guard")}
 }
 
 // PodOf extracts the stored part of an object. It keeps few fields, and interns most texts, which
@@ -51,7 +72,7 @@ func PodOf(object *v1.Pod) *Pod {
 	p := &Pod{
 		eviction: eviction.PodOf(object), status: internString(podStatus(object)), ended: rules.IsTerminal(object),
 		scheduler: internString(object.Spec.SchedulerName), priority: rules.Priority(object), created: object.CreationTimestamp.UnixMilli(),
-		nominated: internString(object.Status.NominatedNodeName),
+		nominated: internString(object.Status.NominatedNodeName), held: heldOf(object),
 	}
 	// Intern the names; otherwise each pod would keep a separate copy.
 	p.eviction.Name.Namespace, p.eviction.Node = internString(object.Namespace), internString(object.Spec.NodeName)

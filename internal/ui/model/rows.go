@@ -87,6 +87,7 @@ type Leaving struct {
 	Node      string `json:"node"`
 	Taint     string `json:"taint"` // taint with the earliest deadline; empty if Going
 	Due       int64  `json:"due"`   // time at which the pod must leave; if Going, end of its grace period
+	Held      string `json:"held"`  // status of the guard, which holds the pod's eviction until Due
 	Going     bool   `json:"going"` // the pod is being deleted
 	Workload  string `json:"workload"`
 	Priority  int32  `json:"priority"`

@@ -8,6 +8,7 @@ const slack = 15000; // deletions end a few seconds after their grace period
 
 // overdue explains why a pod is still on its node after its time: {late, words, command}, or null if it is not overdue.
 export function overdue(p, store) {
+  if (p.held) return null; // the guard's deadline is not a promise
   const late = store.now() - p.due, node = store.nodes.get(p.node), off = node && node.ready !== 'True';
   if (late < (p.going && off ? 0 : slack)) return null;
   const pod = `pod ${p.name}${p.namespace === 'default' ? '' : ' -n ' + p.namespace}`;

@@ -27,7 +27,7 @@ export class Evictions {
         {key: 'node', title: 'Node', width: 'minmax(56px, 84px)', sort: (p) => p.node, compare: natural, cell: (p) => nodeTail(p.node)},
         {key: 'due', title: 'Leaves in', width: '84px', end: true, sort: (p) => p.due, cell: () => h('span', {class: 'countdown'}), tick: (p, e) => countdown(store, p, e.firstChild)},
       ],
-      empty: () => (store.evictions.size ? blank('No leaving pod matches', 'Show all to see the others.') : blank('No pod has to leave', 'When a NoExecute taint sends pods away, they are counted down here.')),
+      empty: () => (store.evictions.size ? blank('No leaving pod matches', 'Show all to see the others.') : blank('No pod has to leave', 'When a NoExecute taint sends pods away, or the guard holds their evictions, they are counted down here.')),
     });
     this.picture = new Picture(store);
     this.rows = new Map(); // as drawn, by UID
@@ -40,14 +40,14 @@ export class Evictions {
       return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name), h('span', {class: 'chip warn'}, 'overdue')),
         h('div', {class: 'why both all', title: p.overdue.command}, p.overdue.words + '.'));
     }
-    const {by} = p, why = by ? ['preempted by ', podLink(by.namespace, by.name)] : p.going ? 'being deleted' + (p.cause ? ': ' + p.cause : '') : p.taint;
+    const {by} = p, why = by ? ['preempted by ', podLink(by.namespace, by.name)] : p.going ? 'being deleted' + (p.cause ? ': ' + p.cause : '') : p.held ? 'held: ' + p.held : p.taint;
     return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)), h('div', {class: 'line why', title: by ? null : why}, why));
   }
 
   update() {
     const list = preemptions(this.store), by = victimOf(list), rows = new Map();
     for (const p of this.store.evictions.values()) {
-      if (!this.filters.pod(p)) continue;
+      if (!this.filters.pod(p) || p.held && this.store.now() - p.due > 600000) continue; // the evictor has given up
       const known = this.rows.get(p.uid); // the same object as long as it says the same
       const late = overdue(p, this.store), same = known?.row === p && known.by === by.get(p.uid) && known.overdue?.words === late?.words;
       rows.set(p.uid, same ? known : {...p, row: p, by: by.get(p.uid), overdue: late});
