@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -132,6 +132,12 @@ bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the s
 
 bench-moves: ## plans of berth rebalance on 5,000 nodes, and drains and rolls by kubectl and by Berth (BENCHFLAGS='-parts drain -short')
 	@cd test && go run ./cmd/moves $(BENCHFLAGS)
+
+bench-guard: build ## nodes emptied by kubectl drain, Karpenter and the descheduler, with and without the eviction guard: builds them, then about an hour (BENCHFLAGS='-nodes 20 -pods 600')
+	@echo "==> building kube-scheduler, Karpenter, kwok and the descheduler"
+	@cd test && go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/guardbench k8s.io/kubernetes/cmd/kube-scheduler
+	@hack/peers.sh $(BIN)
+	@$(BIN)/guardbench -bin $(BIN) $(BENCHFLAGS)
 
 bench-karpenter: build ## what berth and Karpenter's own scheduler launch for the pods of Karpenter's benchmark, in one run: cost, nodes, seconds (BENCHFLAGS='-pods 20000 -times 1')
 	@cd test/karpenter && go run . -pods 1000,5000,20000 -beside $(BIN)/berth $(BENCHFLAGS)

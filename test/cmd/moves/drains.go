@@ -17,15 +17,58 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
+	"github.com/berth-k8s/berth/test/bench/workloads"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
+
+// These are the commands that drain nodes.
+const (
+	berth   = "berth"
+	kubectl = "kubectl"
+)
+
+// The workloads of the drained cluster are Deployments with this number of replicas and a budget of
+// one disruption.
+const (
+	replicas    = 20
+	drainedNode = 16000 // millicores
+	drainLimit  = 10 * time.Minute
+)
+
+// drained is the cluster whose nodes are drained.
+type drained struct {
+	workloads.Cluster
+	*options
+}
+
+// startDrained starts a control plane, Berth's controllers and simulated nodes.
+func startDrained(ctx context.Context, r *driver.Run, o *options) (*drained, error) {
+	c, err := r.StartCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &drained{Cluster: workloads.Cluster{Cluster: c}, options: o}
+	if err := d.startNodes(ctx); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *drained) startNodes(ctx context.Context) error {
+	if err := d.Serve(driver.Berth, "controller", "--leader-elect=false", "--health-bind-address=127.0.0.1:0",
+		"--kubeconfig", d.Kubeconfig); err != nil {
+		return err
+	}
+	return d.StartNodes(ctx, d.drainNodes, "--zones", strconv.Itoa(zones), "--cpu", fmt.Sprintf("%dm", drainedNode))
+}
 
 // drainResult holds the results of one drain.
 type drainResult struct {
 	scheduler, drain string
 	usage            process.Usage
 	ended            error
-	*outcome
+	*workloads.Outcome
 }
 
 // measureDrains measures the draining of the first nodes of a cluster, with each command under each
@@ -53,8 +96,8 @@ func measureDrains(ctx context.Context, r *driver.Run, o *options) error {
 				p.Kill()
 				return fmt.Errorf("%s beside %s: %w", drain, s.Name, err)
 			}
-			r.Printf("%s beside %s: %d pods in %.1f s, pending for %v in all", drain, s.Name, len(one.pending),
-				one.usage.Took.Seconds(), sumDurations(one.pending).Round(time.Millisecond))
+			r.Printf("%s beside %s: %d pods in %.1f s, pending for %v in all", drain, s.Name, len(one.Pending),
+				one.usage.Took.Seconds(), workloads.Sum(one.Pending).Round(time.Millisecond))
 			results = append(results, *one)
 		}
 		if _, err := p.Stop(); err != nil {
@@ -80,7 +123,7 @@ func (d *drained) measureDrain(ctx context.Context, scheduler, drain string) (r 
 	args = append(append(args, nodes...), "--ignore-daemonsets", "--timeout", drainLimit.String(), "--kubeconfig", d.Kubeconfig)
 
 	r = &drainResult{scheduler: scheduler, drain: drain}
-	r.outcome, err = d.playMoves(ctx, max(1, d.drainPods/replicas), d.drainWorkload, func(ctx context.Context) error {
+	r.Outcome, err = d.Play(ctx, max(1, d.drainPods/replicas), d.drainWorkload, func(ctx context.Context) error {
 		r.usage, r.ended = d.Ask(ctx, nil, driver.Berth, "drain-"+scheduler+"-"+drain, args...)
 		if r.ended != nil {
 			d.Printf("%s beside %s: %v", drain, scheduler, r.ended)
@@ -112,7 +155,7 @@ func (d *drained) drainWorkload(ctx context.Context, i int) error {
 		all += weights[k%len(weights)] * count
 	}
 	one := intstr.FromInt32(1)
-	return d.createWorkload(ctx, fmt.Sprintf("app-%d", i), int32(count), int64(left/all*weights[i%len(weights)]),
+	return d.Create(ctx, fmt.Sprintf("app-%d", i), int32(count), int64(left/all*weights[i%len(weights)]),
 		&policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one})
 }
 
@@ -123,12 +166,12 @@ func writeDrains(results []drainResult, o *options, load string) {
 		r := &results[i]
 		row := []string{
 			r.scheduler, r.drain + " drain",
-			fmt.Sprintf("%.1f s", r.usage.Took.Seconds()), strconv.Itoa(r.moved), strconv.Itoa(r.twice),
-			strconv.Itoa(r.moved - len(r.ready)), strconv.Itoa(r.refused),
+			fmt.Sprintf("%.1f s", r.usage.Took.Seconds()), strconv.Itoa(r.Moved), strconv.Itoa(r.Twice),
+			strconv.Itoa(r.Moved - len(r.Ready)), strconv.Itoa(r.Refused),
 		}
-		for _, of := range [][]time.Duration{r.pending, r.ready} {
-			row = append(row, driver.Short(sumDurations(of)),
-				driver.Short(sumDurations(of)/time.Duration(max(1, len(of)))), driver.Short(longestOf(of)))
+		for _, of := range [][]time.Duration{r.Pending, r.Ready} {
+			row = append(row, driver.Short(workloads.Sum(of)),
+				driver.Short(workloads.Sum(of)/time.Duration(max(1, len(of)))), driver.Short(workloads.Longest(of)))
 		}
 		if r.ended != nil {
 			row[2] += " (failed)"

@@ -12,27 +12,17 @@ import (
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
+	"github.com/berth-k8s/berth/test/bench/workloads"
 	"github.com/berth-k8s/berth/test/internal/process"
-)
-
-// In the rolled cluster, a fifth of the workloads have one replica, and half of these have a budget
-// that requires it. A little more than a quarter of the other workloads have a budget of one
-// disruption.
-const (
-	perWorkload  = 10 // pods, on average
-	singleOf     = 5
-	sharedBudget = 7 // of 24 workloads, the first 7 have a budget if they have several replicas
 )
 
 // rollResult holds the results of draining every node in turn.
 type rollResult struct {
 	drain   string
 	blocked int // nodes that were not empty within the time limit
-	*outcome
+	*workloads.Outcome
 }
 
 // measureRolls measures the draining of every node of a cluster in turn, by kubectl drain and by
@@ -56,8 +46,8 @@ func measureRolls(ctx context.Context, r *driver.Run, o *options) error {
 			continue
 		}
 		one := &rollResult{drain: drain}
-		d.Printf("roll by %s: %d pods of %d workloads come", drain, o.rollPods, o.rollPods/perWorkload)
-		one.outcome, err = d.playMoves(ctx, o.rollPods/perWorkload, d.rollWorkload, func(ctx context.Context) error {
+		d.Printf("roll by %s: %d pods of %d workloads come", drain, o.rollPods, o.rollPods/workloads.PerWorkload)
+		one.Outcome, err = d.Play(ctx, o.rollPods/workloads.PerWorkload, d.rollWorkload, func(ctx context.Context) error {
 			if drain == berth {
 				return d.rollByBerth(ctx)
 			}
@@ -66,8 +56,8 @@ func measureRolls(ctx context.Context, r *driver.Run, o *options) error {
 		if err != nil {
 			return fmt.Errorf("roll by %s: %w", drain, err)
 		}
-		d.Printf("%s: %d pods moved in %.0f s, %d workloads without a ready replica for %.1f s in all", drain, one.moved,
-			one.took.Seconds(), len(one.outages), sumDurations(one.outages).Seconds())
+		d.Printf("%s: %d pods moved in %.0f s, %d workloads without a ready replica for %.1f s in all", drain, one.Moved,
+			one.Took.Seconds(), len(one.Outages), workloads.Sum(one.Outages).Seconds())
 		results = append(results, one)
 	}
 	writeRolls(results, o, load)
@@ -102,32 +92,13 @@ func (d *drained) rollByBerth(ctx context.Context) error {
 	return err
 }
 
-// rollReplicas returns the replicas of the i-th workload: one, or enough for the average.
-func rollReplicas(i int) int32 {
-	if i%singleOf == 0 {
-		return 1
-	}
-	if i%singleOf == 1 {
-		return 13
-	}
-	return 12 // five workloads have 1 + 13 + 3 * 12 replicas
-}
-
 // rollFull returns the percentage of all nodes' CPU that the pods request. It leaves enough CPU for
 // the pods of a drained node and the additional pods of surges.
 func (d *drained) rollFull() int { return min(d.full, 80) }
 
-// rollWorkload creates the i-th Deployment. A third of the Deployments get a budget.
+// rollWorkload creates the i-th workload.
 func (d *drained) rollWorkload(ctx context.Context, i int) error {
-	count, one := rollReplicas(i), intstr.FromInt32(1)
-	var budget *policyv1.PodDisruptionBudgetSpec
-	switch {
-	case count == 1 && i%(2*singleOf) == 0:
-		budget = &policyv1.PodDisruptionBudgetSpec{MinAvailable: &one}
-	case count > 1 && i%24 < sharedBudget:
-		budget = &policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &one}
-	}
-	return d.createWorkload(ctx, fmt.Sprintf("app-%d", i), count, int64(d.drainNodes*drainedNode*d.rollFull()/100/d.rollPods), budget)
+	return d.CreateMixed(ctx, i, int64(d.drainNodes*drainedNode*d.rollFull()/100/d.rollPods))
 }
 
 func writeRolls(results []*rollResult, o *options, load string) {
@@ -136,12 +107,12 @@ func writeRolls(results []*rollResult, o *options, load string) {
 	for _, r := range results {
 		rows = append(rows, []string{
 			map[string]string{kubectl: "kubectl drain", berth: "berth drain --roll --surge"}[r.drain],
-			fmt.Sprintf("%.0f s", r.took.Seconds()), strconv.Itoa(r.blocked), strconv.Itoa(r.refused),
-			strconv.Itoa(r.moved), fmt.Sprintf("%.2f", float64(r.moved)/float64(o.rollPods)),
-			strconv.Itoa(len(r.outages)), fmt.Sprintf("%.1f s", sumDurations(r.outages).Seconds()),
-			fmt.Sprintf("%.1f s", longestOf(r.outages).Seconds()), strconv.Itoa(r.leftover),
+			fmt.Sprintf("%.0f s", r.Took.Seconds()), strconv.Itoa(r.blocked), strconv.Itoa(r.Refused),
+			strconv.Itoa(r.Moved), fmt.Sprintf("%.2f", float64(r.Moved)/float64(o.rollPods)),
+			strconv.Itoa(len(r.Outages)), fmt.Sprintf("%.1f s", workloads.Sum(r.Outages).Seconds()),
+			fmt.Sprintf("%.1f s", workloads.Longest(r.Outages).Seconds()), strconv.Itoa(r.Leftover),
 		})
 	}
 	driver.Table(os.Stdout, fmt.Sprintf("Every one of %d nodes drained in turn, %d pods of %d workloads (load average %s)",
-		o.drainNodes, o.rollPods, o.rollPods/perWorkload, load), rows)
+		o.drainNodes, o.rollPods, o.rollPods/workloads.PerWorkload, load), rows)
 }

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package workloads
 
 import (
 	"cmp"
@@ -127,18 +127,18 @@ func (f *follower) listOutages() (list []time.Duration) {
 	return list
 }
 
-// moves holds the results for the moved pods.
-type moves struct {
-	moved, twice int
-	// pending lists the times from a successor's creation to its binding, for bound successors.
-	// ready lists the times from the start of the predecessor's deletion to the successor's
+// Moves holds the results for the moved pods.
+type Moves struct {
+	Moved, Twice int
+	// Pending lists the times from a successor's creation to its binding, for bound successors.
+	// Ready lists the times from the start of the predecessor's deletion to the successor's
 	// readiness, for ready successors.
-	pending, ready []time.Duration
+	Pending, Ready []time.Duration
 }
 
 // pairMoves stops the watch and pairs deleted pods with created pods in the order of time: a
 // ReplicaSet creates one pod for each deleted pod.
-func (f *follower) pairMoves() (m moves, err error) {
+func (f *follower) pairMoves() (m Moves, err error) {
 	err = f.stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -151,7 +151,7 @@ func (f *follower) pairMoves() (m moves, err error) {
 			made[l.owner] = append(made[l.owner], l)
 		}
 		if !l.left.IsZero() && !l.made.IsZero() {
-			m.twice++
+			m.Twice++
 		}
 	}
 
@@ -159,12 +159,12 @@ func (f *follower) pairMoves() (m moves, err error) {
 		successors := made[owner]
 		slices.SortFunc(victims, func(a, b *life) int { return a.left.Compare(b.left) })
 		slices.SortFunc(successors, func(a, b *life) int { return a.made.Compare(b.made) })
-		m.moved += len(victims)
+		m.Moved += len(victims)
 		for i := range min(len(victims), len(successors)) {
 			if next := successors[i]; !next.bound.IsZero() {
-				m.pending = append(m.pending, next.bound.Sub(next.made))
+				m.Pending = append(m.Pending, next.bound.Sub(next.made))
 				if !next.ready.IsZero() {
-					m.ready = append(m.ready, next.ready.Sub(victims[i].left))
+					m.Ready = append(m.Ready, next.ready.Sub(victims[i].left))
 				}
 			}
 		}
@@ -173,13 +173,15 @@ func (f *follower) pairMoves() (m moves, err error) {
 	return m, err
 }
 
-func sumDurations(list []time.Duration) (all time.Duration) {
+// Sum returns the sum of the durations.
+func Sum(list []time.Duration) (all time.Duration) {
 	for _, d := range list {
 		all += d
 	}
 	return all
 }
 
-func longestOf(list []time.Duration) time.Duration {
+// Longest returns the longest duration.
+func Longest(list []time.Duration) time.Duration {
 	return slices.MaxFunc(append(list, 0), cmp.Compare)
 }
