@@ -47,6 +47,7 @@ func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) 
 	read := config.Options{
 		CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe,
 		WithoutStorageScores: p.flags.WithoutStorageScores(), AllowMissingDrivers: p.flags.AllowMissingDrivers(),
+		PreemptDevices: p.flags.PreemptDevices(),
 	}
 	if p.client != nil {
 		read.PolicyFromConfigMap = options.PolicyFromConfigMap(p.client)

@@ -44,10 +44,15 @@ type Cluster struct {
 	nominated   map[types.UID]*Pod
 	absent      map[string][]*Pod  // nominated pods of unknown nodes, by node name
 	supposing   int                // nesting depth of the calls of Suppose
+	release     bool               // see ReleaseClaims
 	away        map[types.UID]*Pod // pods removed from their nodes by Suppose
 	classes     classTable
 	parts       partTable
 	imageStates map[string]*ImageState
+
+	// IsPending, if set, reports whether a pod with that UID waits for a node. The claims of a pod
+	// that is neither placed nor pending are about to be released.
+	IsPending func(uid types.UID) bool
 
 	// ImagesVersion grows whenever the size of an image, or the share of nodes with it, may have
 	// changed.

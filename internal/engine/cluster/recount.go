@@ -38,12 +38,23 @@ func (c *Cluster) Supposing() (end func()) {
 	}
 }
 
+// ReleaseClaims begins an experiment in which device claims count as released if none of their pods
+// is on its node, as after the removal of these pods. end ends the experiment.
+func (c *Cluster) ReleaseClaims() (end func()) {
+	before := c.release
+	c.release = true
+	return func() { c.release = before }
+}
+
+// ReleasesClaims reports whether an experiment of ReleaseClaims is in progress.
+func (c *Cluster) ReleasesClaims() bool { return c.release }
+
 // Recount restores the state reported by the API, after a panic in the middle of a change: pods
 // removed by Suppose are added back, pods of a Visit are removed, and every node's sums match its
 // pods. It returns the number of corrected nodes, and logs each as changed. It leaves a correct
 // cluster unchanged and returns 0. It costs a pass over all pods.
 func (c *Cluster) Recount() (mended int) {
-	c.supposing = 0
+	c.supposing, c.release = 0, false
 	// Use a fixed order, so that the order of a node's pods is deterministic.
 	for _, uid := range slices.Sorted(maps.Keys(c.away)) {
 		if p := c.away[uid]; c.Pod(uid) == nil {

@@ -69,6 +69,9 @@ type Options struct {
 	// AllowMissingDrivers allows pods on nodes missing the CSI driver of a volume (upstream:
 	// without the feature gate VolumeLimitScaling, which is on by default).
 	AllowMissingDrivers bool
+	// PreemptDevices allows pods to preempt other pods for their devices (the feature gate
+	// BerthDevicePreemption).
+	PreemptDevices bool
 	// PolicyFromConfigMap reads a ConfigMap with the legacy policy that a file refers to; nil
 	// without a cluster.
 	PolicyFromConfigMap func(namespace, name string) ([]byte, error)

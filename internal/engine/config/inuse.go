@@ -60,9 +60,11 @@ type Added struct {
 	CompareTolerations bool `json:"compareTolerations,omitempty"`
 	// WithoutStorageScores and AllowMissingDrivers are set if the feature gates
 	// StorageCapacityScoring and VolumeLimitScaling, respectively, are disabled.
-	WithoutStorageScores bool     `json:"withoutStorageScores,omitempty"`
-	AllowMissingDrivers  bool     `json:"allowMissingDrivers,omitempty"`
-	KeepBudgets          []string `json:"keepBudgets,omitempty"`
+	WithoutStorageScores bool `json:"withoutStorageScores,omitempty"`
+	AllowMissingDrivers  bool `json:"allowMissingDrivers,omitempty"`
+	// PreemptDevices is set if the feature gate BerthDevicePreemption is enabled.
+	PreemptDevices bool     `json:"preemptDevices,omitempty"`
+	KeepBudgets    []string `json:"keepBudgets,omitempty"`
 	// Gentle names the profiles with GentlePreemption.
 	Gentle          []string      `json:"gentle,omitempty"`
 	PreemptionDelay time.Duration `json:"preemptionDelay,omitempty"`
@@ -100,7 +102,7 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 // which a reader of the document lacks.
 func (a *Added) toOptions() Options {
 	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
-		AllowMissingDrivers: a.AllowMissingDrivers}
+		AllowMissingDrivers: a.AllowMissingDrivers, PreemptDevices: a.PreemptDevices}
 }
 
 // InUse returns the document about this configuration. It is built from the written file, without

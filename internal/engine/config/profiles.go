@@ -141,7 +141,7 @@ func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Ob
 	return nil
 }
 
-// argumentsOf returns the plugins' arguments, by plugin name. Three plugins also get the state of
+// argumentsOf returns the plugins' arguments, by plugin name. Four plugins also get the state of
 // feature gates, which upstream's plugins read themselves.
 func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
 	args := map[string]any{
@@ -158,6 +158,8 @@ func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[st
 	// The file's arguments are wrapped together with the state of the gate.
 	spread, _ := args["PodTopologySpread"].(*configv1.PodTopologySpreadArgs)
 	args["PodTopologySpread"] = &plugins.PodTopologySpreadArgs{PodTopologySpreadArgs: spread, Compare: options.CompareTolerations}
+	devices, _ := args["DynamicResources"].(*configv1.DynamicResourcesArgs)
+	args["DynamicResources"] = &plugins.DynamicResourcesArgs{DynamicResourcesArgs: devices, Preempt: options.PreemptDevices}
 	return args
 }
 

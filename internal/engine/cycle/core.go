@@ -109,6 +109,10 @@ func assembleCore(s *common) *Core {
 		unserved: map[types.UID]unservedPod{},
 	}
 
+	s.cluster.IsPending = func(uid types.UID) bool {
+		_, unserved := c.intake.unserved[uid]
+		return unserved || s.queue.Get(uid) != nil
+	}
 	c.mirrors = c.newMirrors()
 	return c
 }

@@ -92,6 +92,11 @@ func (c *candidates) countReasons(r *ranking) (reasons map[string]int, names []s
 	return reasons, names
 }
 
+// awaited returns a node with devices for the pod that are about to be released, or none.
+func (c *candidates) awaited() int32 {
+	return int32(slices.IndexFunc(c.byNode, func(k cost) bool { return k.why != nil && k.why.awaits }))
+}
+
 // refreshCosts recomputes the costs of the nodes changed since its last call, until the effort is
 // exhausted. The remaining nodes stay in unknown, and are not candidates until their costs are
 // computed.
@@ -225,14 +230,18 @@ func (t *hypothesis) costOfNode(node int32, b *budgets) cost {
 }
 
 func (t *hypothesis) costOfVictims(n *cluster.Node, b *budgets) cost {
-	if rejection := t.judgeAsIs(n); rejection == nil || rejection.Unresolvable {
+	rejection := t.judgeAsIs(n)
+	if rejection == nil || rejection.Unresolvable {
 		return cost{known: true, fits: rejection == nil}
 	}
 	found, why := t.victimsOn(n, b)
-	if why != nil {
-		return cost{known: true, why: why}
+	if why == nil {
+		return found.cost()
 	}
-	return found.cost()
+	if rejection.Held && t.fitsReleased(n) {
+		why = &refusal{rejection: why.rejection, awaits: true}
+	}
+	return cost{known: true, why: why}
 }
 
 // bytes estimates the memory of the candidates.

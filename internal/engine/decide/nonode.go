@@ -59,6 +59,9 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 // preemptFrom refreshes the candidates and picks the cheapest one.
 func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) Preemption {
 	known.refreshCosts(t, b, left)
+	if node := known.awaited(); node != none {
+		return awaitDevices(d.c.Nodes[node])
+	}
 	best := known.cheapestNode(d.tie, d.preferredNode(t.p))
 	if best == none && len(known.unknown) > 0 {
 		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}

@@ -77,6 +77,9 @@ func (pl *Plain) preempt(p *cluster.Pod, e *Evaluation, left *effort.Budget) Pre
 			break
 		}
 		found, why := victimsPlainly(c, profile, p, v.Node, budgets, left)
+		if why != nil && v.Rejection.Held && fitsReleased(c, profile, p, v.Node) {
+			return awaitDevices(v.Node)
+		}
 		if why != nil {
 			for _, reason := range why.rejection.Reasons {
 				failed[reason]++
@@ -98,6 +101,12 @@ func (pl *Plain) preempt(p *cluster.Pod, e *Evaluation, left *effort.Budget) Pre
 		failed["Preemption is not helpful for scheduling"] += others
 	}
 	return Preemption{Message: noneAvailable(len(e.Nodes), failed), Plugins: names}
+}
+
+// awaitDevices is the result for a pod that needs no victims, because pods have left a node and
+// their claims are about to be released.
+func awaitDevices(n *cluster.Node) Preemption {
+	return Preemption{Message: fmt.Sprintf("not eligible due to devices being released on node %s.", n.Name), Ineligible: true}
 }
 
 func noneAvailable(nodes int, reasons map[string]int) string {

@@ -39,6 +39,7 @@ func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 	var plugin string
 	var rejection *plugins.Rejection
 
+	defer c.ReleaseClaims()()
 	c.Suppose(func() {
 		for _, o := range lower {
 			c.RemovePod(o.UID)
@@ -72,7 +73,7 @@ func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 	})
 
 	if rejection != nil {
-		return nil, &refusal{plugin, rejection}
+		return nil, &refusal{plugin: plugin, rejection: rejection}
 	}
 	if len(found.victims) == 0 {
 		return nil, &refusal{rejection: needsNoVictim(n)}
@@ -221,6 +222,7 @@ func (t *hypothesis) victimsOn(n *cluster.Node, b *budgets) (*candidate, *refusa
 	}
 
 	t.judged = len(lower)
+	defer t.r.ix.c.ReleaseClaims()()
 	t.beginNode(n)
 	slices.SortStableFunc(lower, byImportance)
 	violating, others := b.splitByBudget(lower)
@@ -229,7 +231,7 @@ func (t *hypothesis) victimsOn(n *cluster.Node, b *budgets) (*candidate, *refusa
 	}
 
 	if plugin, rejection := t.findRejection(); rejection != nil {
-		return nil, &refusal{plugin, rejection}
+		return nil, &refusal{plugin: plugin, rejection: rejection}
 	}
 	found := &candidate{node: n}
 	for i, o := range slices.Concat(violating, others) {
@@ -303,6 +305,23 @@ func (a *cost) compare(b *cost) int {
 type refusal struct {
 	plugin    string
 	rejection *plugins.Rejection
+	awaits    bool // the pod needs no victim once the claims of pods that have left are released
+}
+
+// fitsReleased reports whether a pod fits on a node without victims once the claims of pods that
+// have left are released.
+func fitsReleased(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) bool {
+	defer c.ReleaseClaims()()
+	_, rejection := fitsNow(c, profile, p, n)
+	return rejection == nil
+}
+
+// fitsReleased is the counterpart of the function fitsReleased.
+func (t *hypothesis) fitsReleased(n *cluster.Node) bool {
+	defer t.r.ix.c.ReleaseClaims()()
+	t.beginNode(n)
+	_, rejection := t.findRejection()
+	return rejection == nil
 }
 
 // addName adds the plugin to a sorted list.

@@ -96,7 +96,7 @@ func Catalog() []Entry {
 		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: newPodTopologySpread},
 		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: withArgs(NewInterPodAffinity)},
 		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | PodGroupPostFilter | Score | Reserve | PreBind,
-			Weight: 2, New: withArgs(NewDynamicResources)},
+			Weight: 2, New: gatedDynamicResources},
 		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter | PodGroupPostFilter, New: Plain(DefaultPreemption{})},
 		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: withArgs(NewNodeResourcesBalancedAllocation)},
 		{Name: "ImageLocality", Points: Score, Weight: 1, New: Plain(ImageLocality{})},

@@ -29,7 +29,6 @@ type deviceIndex struct {
 	claims, slices, now uint64
 
 	sliceOf map[string]*resourcev1.ResourceSlice
-	pools   map[poolID]*devicePool
 	// sharedPools counts the pools with slices not tied to a single node. sharedAt is the value of
 	// the counter at the last change of such a slice or of its devices.
 	sharedPools int
@@ -40,17 +39,37 @@ type deviceIndex struct {
 	nodes    map[string]*nodeDevices
 	contents map[string]*deviceContent
 
-	// held is the counted allocation of each claim. holders counts the claims holding a device as a
-	// whole, and shares lists the claims holding a share of a device; taken holds the same
-	// information in the allocator's form.
-	held    map[cluster.Name]*resourcev1.AllocationResult
-	holders map[structured.DeviceID]int
-	shares  map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult
-	taken   structured.AllocatedState
+	// held is the counted allocation of each claim. claimsIn lists these claims by the pools of
+	// their devices.
+	held     map[cluster.Name]*resourcev1.AllocationResult
+	claimsIn map[poolID]map[cluster.Name]bool
+	deviceUse
 	// extended lists the claims for extended resources by pod; owners holds the pod of each such
 	// claim.
 	extended map[types.UID]map[cluster.Name]bool
 	owners   map[cluster.Name]types.UID
+}
+
+// deviceUse counts the use of devices by claims. holders counts the claims holding a device as a
+// whole, and shares lists the claims holding a share of a device; taken holds the same information
+// in the allocator's form.
+type deviceUse struct {
+	pools   map[poolID]*devicePool // all pools of the index, to look up devices
+	holders map[structured.DeviceID]int
+	shares  map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult
+	taken   structured.AllocatedState
+}
+
+func newDeviceUse(pools map[poolID]*devicePool) deviceUse {
+	return deviceUse{
+		pools:   pools,
+		holders: map[structured.DeviceID]int{},
+		shares:  map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult{},
+		taken: structured.AllocatedState{
+			AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+			AggregatedCapacity: structured.NewConsumedCapacityCollection(),
+		},
+	}
 }
 
 // poolID identifies a pool: names of pools are unique only within a driver.
@@ -80,15 +99,10 @@ func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // too many deleted nodes
 		*x = deviceIndex{
 			c: c, now: x.now + 1, claims: c.ResourceClaims.Version - 1, slices: c.ResourceSlices.Version - 1,
-			sliceOf: map[string]*resourcev1.ResourceSlice{}, pools: map[poolID]*devicePool{}, nodes: map[string]*nodeDevices{},
-			contents: map[string]*deviceContent{},
-			held:     map[cluster.Name]*resourcev1.AllocationResult{}, holders: map[structured.DeviceID]int{},
-			shares: map[structured.DeviceID]map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult{},
-			taken: structured.AllocatedState{
-				AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-				AggregatedCapacity: structured.NewConsumedCapacityCollection(),
-			},
-			extended: map[types.UID]map[cluster.Name]bool{}, owners: map[cluster.Name]types.UID{},
+			sliceOf: map[string]*resourcev1.ResourceSlice{}, nodes: map[string]*nodeDevices{}, contents: map[string]*deviceContent{},
+			held: map[cluster.Name]*resourcev1.AllocationResult{}, claimsIn: map[poolID]map[cluster.Name]bool{},
+			deviceUse: newDeviceUse(map[poolID]*devicePool{}),
+			extended:  map[types.UID]map[cluster.Name]bool{}, owners: map[cluster.Name]types.UID{},
 		}
 		x.sharedAt = x.now
 		x.readSlices(nil)

@@ -63,56 +63,73 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 
 	delete(x.held, name)
 	if before != nil {
-		x.countAllocation(before, -1)
+		x.countAllocation(name, before, -1)
 	}
 
 	if now != nil {
 		x.held[name] = now
-		x.countAllocation(now, 1)
+		x.countAllocation(name, now, 1)
 	}
 }
 
-// countAllocation adds or subtracts (by 1 or -1) the devices of an allocation. Devices with admin
-// access remain available to other claims.
-func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, by int) {
+// countAllocation adds or subtracts (by 1 or -1) the devices of a claim's allocation.
+func (x *deviceIndex) countAllocation(name cluster.Name, allocation *resourcev1.AllocationResult, by int) {
 	for i := range allocation.Devices.Results {
-		result := &allocation.Devices.Results[i]
-		if pool := x.pools[poolID{result.Driver, result.Pool}]; pool != nil {
+		id := poolID{allocation.Devices.Results[i].Driver, allocation.Devices.Results[i].Pool}
+		if pool := x.pools[id]; pool != nil {
 			x.touchPool(pool)
 		}
+		switch of := x.claimsIn[id]; {
+		case by < 0:
+			if delete(of, name); len(of) == 0 {
+				delete(x.claimsIn, id)
+			}
+		case of == nil:
+			x.claimsIn[id] = map[cluster.Name]bool{name: true}
+		default:
+			of[name] = true
+		}
+	}
+	x.countDevices(allocation, by)
+}
 
+// countDevices adds or subtracts the devices of an allocation. Devices with admin access remain
+// available to other claims.
+func (u *deviceUse) countDevices(allocation *resourcev1.AllocationResult, by int) {
+	for i := range allocation.Devices.Results {
+		result := &allocation.Devices.Results[i]
 		if result.AdminAccess != nil && *result.AdminAccess {
 			continue
 		}
 		device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
 		if result.ShareID != nil {
-			x.countShare(device, result, by)
+			u.countShare(device, result, by)
 			continue
 		}
 
 		// Two claims can hold the same device if another allocator assigned one of them. The device
 		// is free only after both claims are released.
-		if x.holders[device] += by; x.holders[device] <= 0 {
-			delete(x.holders, device)
+		if u.holders[device] += by; u.holders[device] <= 0 {
+			delete(u.holders, device)
 		}
-		x.takeWhole(device)
+		u.takeWhole(device)
 	}
 }
 
 // takeWhole records whether the allocator must treat a device as allocated to one claim: a claim
 // holds the device, or holds a share of it although the device no longer allows several
 // allocations. v1.37's allocator overlooks the second case (kubernetes#140798).
-func (x *deviceIndex) takeWhole(device structured.DeviceID) {
-	if x.holders[device] > 0 || len(x.shares[device]) > 0 && x.isExclusive(device) {
-		x.taken.AllocatedDevices.Insert(device)
+func (u *deviceUse) takeWhole(device structured.DeviceID) {
+	if u.holders[device] > 0 || len(u.shares[device]) > 0 && u.isExclusive(device) {
+		u.taken.AllocatedDevices.Insert(device)
 	} else {
-		x.taken.AllocatedDevices.Delete(device)
+		u.taken.AllocatedDevices.Delete(device)
 	}
 }
 
 // isExclusive reports whether a device exists and does not allow several allocations.
-func (x *deviceIndex) isExclusive(device structured.DeviceID) bool {
-	pool := x.pools[poolID{device.Driver.String(), device.Pool.String()}]
+func (u *deviceUse) isExclusive(device structured.DeviceID) bool {
+	pool := u.pools[poolID{device.Driver.String(), device.Pool.String()}]
 	if pool == nil {
 		return false
 	}
@@ -147,33 +164,33 @@ func (x *deviceIndex) takeSharesWhole(pool *devicePool) {
 
 // countShare adds or subtracts one share of a device. It recomputes the consumed capacity from all
 // remaining shares.
-func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.DeviceRequestAllocationResult, by int) {
+func (u *deviceUse) countShare(device structured.DeviceID, result *resourcev1.DeviceRequestAllocationResult, by int) {
 	share := structured.MakeSharedDeviceID(device, result.ShareID)
-	of := x.shares[device]
+	of := u.shares[device]
 	if by > 0 {
 		if of == nil {
 			of = map[structured.SharedDeviceID]*resourcev1.DeviceRequestAllocationResult{}
-			x.shares[device] = of
+			u.shares[device] = of
 		}
 		of[share] = result
-		x.taken.AllocatedSharedDeviceIDs.Insert(share)
+		u.taken.AllocatedSharedDeviceIDs.Insert(share)
 	} else {
 		delete(of, share)
-		x.taken.AllocatedSharedDeviceIDs.Delete(share)
+		u.taken.AllocatedSharedDeviceIDs.Delete(share)
 	}
 
 	// Only devices with capacity-consuming shares have an entry.
-	delete(x.taken.AggregatedCapacity, device)
+	delete(u.taken.AggregatedCapacity, device)
 	for _, other := range of {
 		if other.ConsumedCapacity != nil {
-			x.taken.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, other.ConsumedCapacity))
+			u.taken.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(device, other.ConsumedCapacity))
 		}
 	}
 
 	if len(of) == 0 {
-		delete(x.shares, device)
+		delete(u.shares, device)
 	}
-	x.takeWhole(device)
+	u.takeWhole(device)
 }
 
 // sameDevices reports whether two allocations take the same devices.

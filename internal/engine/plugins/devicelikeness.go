@@ -54,14 +54,9 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 	if x.sharedPools > 0 {
 		return likeness{}, nil, false
 	}
-	own := x.slicesFor(n.Name)
+	devices := x.withContent(n.Name)
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
-	devices := x.nodes[n.Name]
-	if devices.content == nil {
-		devices.content = x.contentOf(n.Name, devices, own)
-	}
-
 	if devices.content.content == nil {
 		return likeness{}, nil, false
 	}
@@ -71,17 +66,29 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 	return devices.content.likeness, devices.content.pools, true
 }
 
+// withContent returns a node's local devices with their content, which is filled in if necessary.
+func (x *deviceIndex) withContent(node string) *nodeDevices {
+	own := x.slicesFor(node)
+	x.mutex.Lock()
+	defer x.mutex.Unlock()
+	devices := x.nodes[node]
+	if devices.content == nil {
+		devices.content = x.contentOf(node, devices, own)
+	}
+	return devices
+}
+
 // takenOf encodes the taken part of a node's devices, in the order of their content. Amounts are
 // encoded as decimals, regardless of their original units.
-func (x *deviceIndex) takenOf(content *nodeContent) []byte {
+func (u *deviceUse) takenOf(content *nodeContent) []byte {
 	taken := make([]byte, (len(content.devices)+7)/8)
 	for i, device := range content.devices {
-		if x.taken.AllocatedDevices.Has(device) {
+		if u.taken.AllocatedDevices.Has(device) {
 			taken[i/8] |= 1 << (i % 8)
 		}
 	}
 	for _, i := range content.shared {
-		consumed := x.taken.AggregatedCapacity[content.devices[i]]
+		consumed := u.taken.AggregatedCapacity[content.devices[i]]
 		for _, name := range slices.Sorted(maps.Keys(consumed)) {
 			if amount := consumed[name]; amount != nil && !amount.IsZero() {
 				value := *amount // formatting may modify the value, which is shared

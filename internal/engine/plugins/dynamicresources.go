@@ -10,6 +10,7 @@ import (
 	"time"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	config "k8s.io/kube-scheduler/config/v1"
@@ -41,10 +42,12 @@ type DynamicResources struct {
 	strict         bool          // the limit is configured, so exceeding it fails the attempt
 	bindingTimeout time.Duration
 	sets           expressionSets
+	preempts       bool           // other pods may be preempted for their devices
 	chooser        *Fragmentation // chooses among the fitting devices; nil: first fit
 
 	mutex  sync.Mutex
-	last   *attempt // attempt of the most recent pod, shared by Filter, Score and Reserve
+	last   *attempt               // attempt of the most recent pod, shared by Filter, Score and Reserve
+	asked  map[types.UID]*attempt // attempts of the nominated pods
 	index  deviceIndex
 	shapes deviceShapes
 }
@@ -68,6 +71,26 @@ const (
 
 // expressionFeatures must match allocatorFeatures: both are Kubernetes v1.37's defaults.
 var expressionFeatures = cel.Features{EnableConsumableCapacity: true}
+
+// DynamicResourcesArgs are the plugin's arguments, and the state of a feature gate.
+type DynamicResourcesArgs struct {
+	*config.DynamicResourcesArgs // nil selects the defaults
+	// Preempt allows pods to preempt other pods for their devices.
+	Preempt bool
+}
+
+// gatedDynamicResources accepts both types of arguments, like newPodTopologySpread.
+func gatedDynamicResources(args any) (any, error) {
+	if gated, ok := args.(*DynamicResourcesArgs); ok {
+		made, err := NewDynamicResources(gated.DynamicResourcesArgs)
+		if err != nil {
+			return nil, err
+		}
+		made.preempts = gated.Preempt
+		return made, nil
+	}
+	return withArgs(NewDynamicResources)(args)
+}
 
 // NewDynamicResources makes the plugin; nil args select the defaults. Without a clock (Now,
 // SetClock) it does not give up devices overdue to become ready.
@@ -110,7 +133,8 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	// The starting point lets mustRetry determine this judge's spending and findings.
 	a.before, a.undo = a.limit.spent.Load(), nil
-	return Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n).rejection }, Again: a.mustRetry}
+	guests := d.guests(c, p)
+	return Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n, guests[n.Index]...).rejection }, Again: a.mustRetry}
 }
 
 // BeginAttempt implements [Attempted]: each attempt of a pod has a full search limit.
@@ -119,6 +143,7 @@ func (d *DynamicResources) BeginAttempt() {
 	defer d.mutex.Unlock()
 	if d.last != nil {
 		d.last.limit.spent.Store(0)
+		d.last.whatIf = 0
 		d.last.found = 0
 	}
 }

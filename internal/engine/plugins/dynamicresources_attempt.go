@@ -55,6 +55,7 @@ type attempt struct {
 	expressions *expressionSet
 	bySize      map[*cluster.Size]*extendedOffer
 	limit       searchLimit
+	whatIf      int64 // cost of the searches in experiments, limited separately
 	before      int64 // cost spent before the filter's call
 	// alternatives is set if a request lists alternatives. The nodes are then scored by the
 	// alternatives chosen on them.
@@ -95,17 +96,22 @@ type offer struct {
 func (d *DynamicResources) attemptFor(c *cluster.Cluster, p *cluster.Pod) *attempt {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	of := attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version, c.PodGroups.Version}
+	of := keyOf(c, p)
 	if d.last == nil || d.last.key != of {
 		d.last = d.newAttempt(c, p, of)
 	}
 	return d.last
 }
 
+func keyOf(c *cluster.Cluster, p *cluster.Pod) attemptKey {
+	return attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version, c.PodGroups.Version}
+}
+
 // newAttempt reads the node-independent facts about the pod, and stops at the first reason to
 // reject all nodes. The caller holds the mutex.
 func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
-	a := &attempt{d: d, c: c, key: of, pod: p.Object(), limit: searchLimit{most: int64((d.filterTimeout + searchCost - 1) / searchCost)}}
+	a := &attempt{d: d, c: c, key: of, pod: p.Object()}
+	a.limit.most = int64((d.filterTimeout + searchCost - 1) / searchCost)
 	if a.claims, a.holders, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}
@@ -242,10 +248,10 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 	return nil, nil
 }
 
-// offerAt computes the node's offer. Like upstream, it tries the open claims first: the reason of
-// their rejection takes precedence over an unreachable allocated claim. It is safe for concurrent
-// use.
-func (a *attempt) offerAt(n *cluster.Node) (o offer) {
+// offerAt computes the node's offer, which leaves the devices that guests need. Like upstream, it
+// tries the open claims first: the reason of their rejection takes precedence over an unreachable
+// allocated claim. It is safe for concurrent use.
+func (a *attempt) offerAt(n *cluster.Node, guests ...*attempt) (o offer) {
 	open, shape := a.open, a.shape
 	if a.extended != nil {
 		x := a.extendedAt(n)
@@ -258,7 +264,7 @@ func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 		open, shape = x.open, x.shape
 	}
 	if len(open) > 0 {
-		found := a.findAllocations(n, open, shape)
+		found := a.findWithGuests(n, open, shape, guests)
 		if o.results, o.rejection = found.results, found.rejection; o.rejection != nil {
 			return o
 		}

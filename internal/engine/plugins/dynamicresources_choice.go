@@ -30,8 +30,10 @@ const mostParts = 16
 // offer exists (offerAt); here the plugin Fragmentation may choose better devices than the first
 // fit.
 func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
-	o := a.offerAt(n)
-	if o.rejection == nil && o.results != nil {
+	guests := a.d.guestsOn(a.c, p, n)
+	o := a.offerAt(n, guests...)
+	// The other devices of the node may be reserved for guests.
+	if o.rejection == nil && o.results != nil && len(guests) == 0 {
 		if chosen := a.chooseDevices(p, n); chosen != nil {
 			o.results = chosen
 		}
@@ -71,7 +73,7 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 			among[id] = rank
 		}
 
-		grounds, err := a.newGrounds(x.onlyDevices(own, among), len(among))
+		grounds, err := a.newGrounds(x.onlyDevices(own, among), len(among), x.taken)
 		if err != nil {
 			return nil
 		}

@@ -224,6 +224,8 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 	case err != nil:
 		return &claimAllocations{rejection: &Rejection{Err: err}}, true
 	// If the devices are insufficient, the allocator returns neither results nor an error.
+	case len(results) != len(open) && a.d.preempts:
+		return devicesHeld, true
 	case len(results) != len(open):
 		return noDevices, true
 	}
@@ -304,6 +306,9 @@ func asksForUnreadyPool(err error) bool {
 // noDevices is the offer of nodes that cannot satisfy all claims.
 var noDevices = &claimAllocations{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
 
+// devicesHeld replaces noDevices if preemption may release devices.
+var devicesHeld = &claimAllocations{rejection: &Rejection{Code: codeDevicesNotAllocatable, Reasons: noDevices.rejection.Reasons, Held: true}}
+
 // grounds are the searched slices of a node: its local slices, or, if nodes share pools, all slices
 // of the cluster. In the latter case all nodes have the same grounds.
 type grounds struct {
@@ -317,13 +322,13 @@ type grounds struct {
 func (a *attempt) groundsOf(n *cluster.Node) (*grounds, error) {
 	x := &a.d.index
 	if x.sharedPools == 0 {
-		return a.newGrounds(x.slicesFor(n.Name), 1)
+		return a.newGrounds(x.slicesFor(n.Name), 1, x.taken)
 	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	var err error
 	if a.shared == nil {
-		a.shared, err = a.newGrounds(a.c.ResourceSlices.All(), a.c.Len())
+		a.shared, err = a.newGrounds(a.c.ResourceSlices.All(), a.c.Len(), x.taken)
 	}
 	return a.shared, err
 }
@@ -336,10 +341,10 @@ func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 }
 
 // newGrounds prepares an allocator for slices shared by the given number of nodes. The number of
-// devices is then a mean, good enough to estimate the cost of a step. The allocator reads the taken
-// devices from the index, so the index must not change while the allocator is in use.
-func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int) (*grounds, error) {
-	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken,
+// devices is then a mean, good enough to estimate the cost of a step. The allocator reads taken,
+// which must not change while the allocator is in use.
+func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int, taken structured.AllocatedState) (*grounds, error) {
+	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, taken,
 		classLister{a.c}, slices, a.expressions.cache)
 	if err != nil {
 		return nil, err

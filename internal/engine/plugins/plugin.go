@@ -92,6 +92,9 @@ type Rejection struct {
 	Reasons []string
 	// Unresolvable rejections survive the removal of pods; preemption skips such nodes.
 	Unresolvable bool
+	// Held marks a node with devices held by claims. The rejection may end when the claims are
+	// released, which follows the removal of their pods.
+	Held bool
 	// Pending marks a pod waiting for an effect of its own scheduling. Such a pod skips back-off
 	// when woken.
 	Pending bool

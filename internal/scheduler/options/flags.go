@@ -241,8 +241,8 @@ func (f *Flags) JournalHeader() journal.Header {
 func (f *Flags) Added() config.Added {
 	a := config.Added{
 		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(),
-		AllowMissingDrivers: f.AllowMissingDrivers(),
-		KeepBudgets:         f.keepBudgets, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay,
+		AllowMissingDrivers: f.AllowMissingDrivers(), PreemptDevices: f.PreemptDevices(),
+		KeepBudgets: f.keepBudgets, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay,
 	}
 	if len(f.reserve) > 0 {
 		a.Reservations = f.reservations

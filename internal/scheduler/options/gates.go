@@ -15,12 +15,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// Gate is a feature gate consulted by kube-scheduler v1.37, with Berth's treatment of it.
+// Gate is a feature gate consulted by kube-scheduler v1.37, with Berth's treatment of it, or a gate
+// of Berth's own.
 type Gate struct {
 	Name string
 	// On is the default. Alpha and beta gates follow AllAlpha and AllBeta; a locked gate has only
 	// one value.
 	On, Alpha, Beta, Locked bool
+	// Own gates are Berth's: kube-scheduler does not recognize them.
+	Own bool
 	// Treatment is Berth's treatment of the gate. If Berth does not follow it, Why explains Berth's
 	// behavior.
 	Treatment Treatment
@@ -48,6 +51,7 @@ const (
 	storageScores      = "StorageCapacityScoring"
 	driversMissing     = "VolumeLimitScaling"
 	preQueueingHints   = "SchedulerPreQueueingHints"
+	preemptDevices     = "BerthDevicePreemption"
 )
 
 const (
@@ -56,10 +60,11 @@ const (
 	notYet   = "the feature is alpha and not in Berth yet"
 )
 
-// Gates lists the gates consulted by kube-scheduler v1.37, by name. test/flagparity compares the
-// list with upstream's code. Each call returns a new list.
+// Gates lists Berth's own gate and the gates consulted by kube-scheduler v1.37, by name.
+// test/flagparity compares the list with upstream's code. Each call returns a new list.
 func Gates() []Gate {
 	return []Gate{
+		{Name: preemptDevices, Own: true, Treatment: Followed},
 		{Name: "ComponentFlagz", On: true, Beta: true, Why: "/flagz is always served"},
 		{Name: "ComponentStatusz", On: true, Beta: true, Why: "/statusz is always served"},
 		{Name: groups.CompositePodGroups, Alpha: true, Treatment: Followed},
@@ -177,6 +182,9 @@ func (f *Flags) WithoutStorageScores() bool { return !f.isOn(storageScores) }
 // AllowMissingDrivers reports whether a pod may be placed on a node missing the CSI driver of one
 // of its volumes.
 func (f *Flags) AllowMissingDrivers() bool { return !f.isOn(driversMissing) }
+
+// PreemptDevices reports whether pods may preempt other pods for their devices.
+func (f *Flags) PreemptDevices() bool { return f.isOn(preemptDevices) }
 
 // PreQueueingHints reports whether out-of-tree plugins may name the pods that an event can help.
 func (f *Flags) PreQueueingHints() bool { return f.isOn(preQueueingHints) }

@@ -1,0 +1,185 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"slices"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// This file finds devices on a node for claims in two situations: in an experiment that removes
+// pods, where the claims of these pods are released, and next to guests, the nominated pods that
+// take precedence. Both concern only the node's own pools of devices.
+
+// guests returns, by node, the attempts of the nominated pods that need devices and take precedence
+// over p. Their devices must stay available until they are placed.
+func (d *DynamicResources) guests(c *cluster.Cluster, p *cluster.Pod) map[int32][]*attempt {
+	if !d.preempts || c.Nominations() == 0 {
+		d.asked = nil
+		return nil
+	}
+	asked, byNode := map[types.UID]*attempt{}, map[int32][]*attempt{}
+	for _, n := range c.NominatedNodes() {
+		for _, g := range n.Nominated {
+			if !needsDevices(c, g) {
+				continue
+			}
+			a := d.asked[g.UID]
+			if a == nil || a.key != keyOf(c, g) {
+				d.mutex.Lock()
+				a = d.newAttempt(c, g, keyOf(c, g))
+				d.mutex.Unlock()
+			}
+			asked[g.UID] = a
+			if g.UID != p.UID && g.Class.Priority >= p.Class.Priority && a.err == nil && a.rejection == nil {
+				byNode[n.Index] = append(byNode[n.Index], a)
+			}
+		}
+	}
+	d.asked = asked
+	return byNode
+}
+
+// guestsOn returns the attempts of the guests of one node.
+func (d *DynamicResources) guestsOn(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) []*attempt {
+	if len(n.Nominated) == 0 {
+		return nil
+	}
+	return d.guests(c, p)[n.Index]
+}
+
+// findWithGuests finds devices for the open claims of a pod. Devices chosen for the guests are not
+// available; guests may count on the devices of pods that are being preempted.
+func (a *attempt) findWithGuests(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape, guests []*attempt) *claimAllocations {
+	x := &a.d.index
+	if len(guests) == 0 {
+		found := a.findAllocations(n, open, shape)
+		if found.rejection == nil || !found.rejection.Held || !a.c.ReleasesClaims() {
+			return found
+		}
+	}
+	own := x.slicesFor(n.Name)
+	if x.sharedPools > 0 && !a.c.ReleasesClaims() {
+		own, shape = a.c.ResourceSlices.All(), nil
+	}
+
+	now := a.useOf(own, func(claim *resourcev1.ResourceClaim) bool {
+		return a.c.ReleasesClaims() && a.isReleased(claim, n, false)
+	})
+	if len(guests) == 0 {
+		return a.findBeside(a, n, open, shape, own, now)
+	}
+	soon := a.useOf(own, func(claim *resourcev1.ResourceClaim) bool { return a.isReleased(claim, n, true) })
+	for _, g := range guests {
+		wanted := slices.DeleteFunc(slices.Clone(g.openAt(n)), func(claim *resourcev1.ResourceClaim) bool { return slices.Contains(open, claim) })
+		if len(wanted) == 0 {
+			continue
+		}
+		results := a.findBeside(g, n, wanted, nil, own, soon).results
+		for i := range results {
+			soon.countDevices(&results[i], 1)
+			now.countDevices(&results[i], 1)
+		}
+	}
+	return a.findBeside(a, n, open, shape, own, now)
+}
+
+// openAt returns the claims to be allocated on a node.
+func (a *attempt) openAt(n *cluster.Node) []*resourcev1.ResourceClaim {
+	if a.extended == nil {
+		return a.open
+	}
+	return a.extendedAt(n).open
+}
+
+// isReleased reports whether the claim's devices are released in the current experiment, or are
+// released soon, after the end of all pods being preempted. A claim of a pod group stays.
+func (a *attempt) isReleased(claim *resourcev1.ResourceClaim, n *cluster.Node, soon bool) bool {
+	for i := range claim.Status.ReservedFor {
+		holder := &claim.Status.ReservedFor[i]
+		p := a.c.Pod(holder.UID)
+		switch {
+		case holder.APIGroup != "" || holder.Resource != "pods":
+			return false
+		case p == nil: // removed, unless it has no node yet
+			if holder.UID == a.pod.UID || a.c.Nominated(holder.UID) != nil || a.c.IsPending != nil && a.c.IsPending(holder.UID) {
+				return false
+			}
+		case p.Node == nil || p.Node.Index != n.Index:
+			return false
+		case slices.Contains(n.Pods, p) && !(soon && p.Preempted):
+			return false
+		}
+	}
+	return len(claim.Status.ReservedFor) > 0
+}
+
+// useOf counts the devices in the pools of slices held by claims, except for released claims.
+func (a *attempt) useOf(own []*resourcev1.ResourceSlice, isReleased func(*resourcev1.ResourceClaim) bool) *deviceUse {
+	x := &a.d.index
+	use, counted := newDeviceUse(x.pools), map[cluster.Name]bool{}
+	for _, slice := range own {
+		for name := range x.claimsIn[poolOf(slice)] {
+			if counted[name] {
+				continue
+			}
+			counted[name] = true
+			if claim, ok := a.c.ResourceClaims.Get(name.Namespace, name.Name); ok && !isReleased(claim) {
+				use.countDevices(x.held[name], 1)
+			}
+		}
+	}
+	return &use
+}
+
+// searchesNextToGuests is the number of searches on nodes with guests that may spend the limit of
+// an attempt. Their limit is separate from the limit of all other nodes.
+const searchesNextToGuests = 10
+
+// findBeside finds devices of the given slices for claims of a pod (the pod itself, or a guest),
+// next to the devices in use.
+func (a *attempt) findBeside(of *attempt, n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape,
+	own []*resourcev1.ResourceSlice, use *deviceUse) *claimAllocations {
+	var like likeness
+	content := a.d.index.withContent(n.Name).content
+	if alike := shape != nil && content.content != nil; alike {
+		like = likeness{content.content, string(use.takenOf(content))}
+		if known := shape.allocationsLike(n, like, content.pools); known != nil {
+			return known
+		}
+	} else {
+		shape = nil
+	}
+
+	search := &attempt{d: a.d, c: a.c, pod: of.pod, expressions: of.expressions}
+	// Outside experiments, nodes are judged concurrently: the use of a common limit would depend on
+	// their order.
+	search.limit.most = a.limit.most / searchesNextToGuests
+	if a.c.ReleasesClaims() {
+		search.limit.most = a.limit.most - a.whatIf
+	}
+	begin, _ := costOfSearching(open, 0)
+	if search.limit.most <= 0 || search.limit.spendCost(begin) {
+		return tooHard
+	}
+	on, err := search.newGrounds(own, 1, use.taken)
+	if err != nil {
+		return tooHard
+	}
+	found, final := search.searchOn(on, n, open)
+	if a.c.ReleasesClaims() {
+		a.whatIf += search.limit.spent.Load()
+	}
+	switch {
+	case !final || found.rejection != nil && found.rejection.Err != nil:
+		return tooHard
+	case shape != nil && !found.ofAttempt():
+		shape.keepExample(like, content.pools, found)
+	}
+	return found
+}
