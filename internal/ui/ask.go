@@ -156,7 +156,7 @@ func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Ti
 	return a.options.Running(ctx, set.Leases, at)
 }
 
-// serveExplain serves GET /api/explain?namespace=&name=&node=. If the live scheduler does not
+// serveExplain serves GET /api/explain?namespace=&name=&node=&kind=; kind is podgroup or empty. If the live scheduler does not
 // respond, the engine's own explanation is still returned.
 func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
@@ -165,6 +165,9 @@ func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	unasked := ""
 	said, missing, err := a.askCluster(r.Context(), momentOf(r), nil, func(w *simulate.World, source simulate.Source) (any, error) {
 		o.Source = source
+		if query.Get("kind") == "podgroup" {
+			return explain.OfGroup(w, o)
+		}
 		if a.options.Decided != nil && a.options.Recording == "" {
 			var err error
 			if o.Decided, err = a.options.Decided(r.Context(), o.Namespace, o.Name); err != nil {

@@ -9,8 +9,12 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
@@ -37,9 +41,10 @@ func (s *Server) serveLabels(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveObjects serves GET /api/objects?namespace=&workload=Kind/name&node=. It returns objects that
-// are not part of the stream: all budgets, the workload, and the ResourceSlices of the node with
-// the claims that use their pools.
+// serveObjects serves GET /api/objects?namespace=&workload=Kind/name&node=&pod=. It returns objects that
+// are not part of the stream: all budgets, the workload, the ResourceSlices of the node with the
+// claims that use their pools, the requests of the pod with the claims
+// of its namespace, the workloads that surge, and the room reserved for a replacement.
 func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 	select { // one request holds the objects of the cluster at a time
 	case a.turn <- struct{}{}:
@@ -53,7 +58,14 @@ func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	namespace, workload, node := r.URL.Query().Get("namespace"), r.URL.Query().Get("workload"), r.URL.Query().Get("node")
-	objects := map[string]any{"asOf": source.AsOf, "budgets": set.PodDisruptionBudgets}
+	objects := map[string]any{"asOf": source.AsOf, "budgets": set.PodDisruptionBudgets, "surges": slices.DeleteFunc(
+		slices.Concat(set.OfKind("Deployment"), set.OfKind("ReplicaSet")),
+		func(o metav1.Object) bool { return o.GetLabels()[rebalance.SurgeLabel] == "" })}
+	for _, l := range set.Leases {
+		if l.Namespace == cycle.MoveLeaseNamespace && l.Name == cycle.MoveLeaseName {
+			objects["room"] = l.Annotations[cycle.MoveReservationAnnotation]
+		}
+	}
 	kind, name, _ := strings.Cut(workload, "/")
 	if slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"}, kind) {
 		for _, o := range set.OfKind(kind) {
@@ -61,6 +73,15 @@ func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 				objects["workload"] = o
 			}
 		}
+	}
+	for _, p := range set.Pods {
+		if p.Namespace != namespace || p.Name != r.URL.Query().Get("pod") {
+			continue
+		}
+		objects["pod"], objects["named"], objects["requests"] = p.Spec.ResourceClaims, p.Status.ResourceClaimStatuses, rules.Requests(p)
+		objects["claims"] = slices.DeleteFunc(slices.Clone(set.ResourceClaims), func(c *resourcev1.ResourceClaim) bool {
+			return c.Namespace != namespace
+		})
 	}
 	if node != "" {
 		pools := map[string]bool{}

@@ -49,7 +49,7 @@ func TestNodesAreGroupedByAnyLabel(t *testing.T) {
 }
 
 // TestDevicesAndBudgetsAreListed verifies that a node lists its devices with users, shares and
-// taints, and that the evictions list the budgets with their allowance.
+// taints, a pending pod its device requests, and the evictions the budgets with their allowance.
 func TestDevicesAndBudgetsAreListed(t *testing.T) {
 	c := deployed()
 	c.Other["resourceslices"] = []*resourcev1.ResourceSlice{{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
@@ -61,6 +61,12 @@ func TestDevicesAndBudgetsAreListed(t *testing.T) {
 		Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
 			{Request: "r", Driver: "gpu.example.com", Pool: "p", Device: "gpu-0"}}}},
 	}}}
+	pending := c.Pods[3].DeepCopy()
+	pending.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("wanted")}, {Name: "disk", ResourceClaimTemplateName: new("scratch")}}
+	c.Pods[3] = pending
+	c.Other["resourceclaims"] = append(c.Other["resourceclaims"].([]*resourcev1.ResourceClaim), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "wanted"},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu.example.com", Count: 2,
+			Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: "device.driver == \"gpu.example.com\""}}}}}}}}})
 	ui := ofCrowd(t, c)
 	p := open(t, ui.URL, "#/node/node-1", desk)
 	p.wait("document.querySelector('.rooms')")
@@ -74,5 +80,14 @@ func TestDevicesAndBudgetsAreListed(t *testing.T) {
 	p.wait("document.querySelector('#body .budgets')")
 	eval[bool](p, unfold("Disruption"))
 	p.shows("#body .budgets li", "shop/cart-budget at least 3 available allows no eviction 3 of 4 pods healthy, 3 needed")
+	eval[bool](p, "(location.hash = '#/pod/shop/cart-5d4f-3', true)")
+	p.wait("document.querySelector('.summary-line')")
+	eval[bool](p, unfold("Requests and devices"))
+	p.shows("#body .device-claim", "Claim gpu")
+	p.shows("#body .device-claim", "r 2 devices of class gpu.example.com")
+	p.shows("#body .device-claim", "device.driver ==")
+	p.shows("#body .device-claim", "not allocated")
+	p.wait("[...document.querySelectorAll('#body .device-claim')].some((d) => d.textContent.includes('Claim disk from template scratchNo claim has been made from scratch yet'))")
+	pictures(t, ui.URL, "#/pod/shop/cart-5d4f-3", "7-pod", "document.querySelector('.summary-line') && ("+unfold("Requests and devices")+")")
 	pictures(t, ui.URL, "#/node/node-1", "7-node", "document.querySelector('.rooms') && ("+unfold("Devices")+")")
 }

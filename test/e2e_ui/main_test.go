@@ -8,16 +8,19 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
 	"github.com/berth-k8s/berth/test/internal/binaries"
 )
 
-// shared holds the fixtures of most tests: a browser, and a cluster of three nodes.
+// shared holds the fixtures of most tests: a browser, and a cluster of three nodes, which the first
+// test that needs it starts.
 var shared struct {
 	browser *stage.Browser
 	cluster *stage.Process
+	started sync.Once
 	bin     string
 	dataDir string
 }
@@ -58,10 +61,11 @@ func setUp(m *testing.M) (int, error) {
 	}
 	defer end()
 	shared.browser, shared.dataDir = browser, filepath.Join(work, "data")
-	if shared.cluster, err = stage.Run(shared.bin, "up", "--data-dir", shared.dataDir, "--nodes", "3", "--ui-port", "0"); err != nil {
-		return 0, err
-	}
-	defer shared.cluster.Stop()
+	defer func() {
+		if shared.cluster != nil {
+			shared.cluster.Stop()
+		}
+	}()
 	return m.Run(), nil
 }
 
@@ -91,7 +95,7 @@ func at(url, rest string) string {
 	return url + rest
 }
 
-// open opens a view of the page at url in a tab, and waits until it shows live data.
+// open opens a view of the page at url in a tab, and waits until it shows data.
 func open(t *testing.T, url, hash string, v stage.View) tab {
 	t.Helper()
 	if noBrowser != "" {
@@ -103,16 +107,31 @@ func open(t *testing.T, url, hash string, v stage.View) tab {
 	}
 	tb := tab{p, t}
 	t.Cleanup(tb.done)
-	tb.wait(`document.querySelector('#status').dataset.state === 'live' && document.querySelector('#summary b')`)
+	tb.wait(`['live', 'recording'].includes(document.querySelector('#status').dataset.state) && document.querySelector('#summary b')`)
 	return tb
+}
+
+// startCluster starts the shared cluster, unless an earlier test has done so.
+func startCluster(t *testing.T) {
+	t.Helper()
+	if noBrowser != "" {
+		t.Skip(noBrowser)
+	}
+	shared.started.Do(func() {
+		var err error
+		if shared.cluster, err = stage.Run(shared.bin, "up", "--data-dir", shared.dataDir, "--nodes", "3", "--ui-port", "0"); err != nil {
+			t.Error(err)
+		}
+	})
+	if shared.cluster == nil {
+		t.FailNow()
+	}
 }
 
 // ofCluster opens the page of the shared cluster.
 func ofCluster(t *testing.T, hash string, v stage.View) tab {
 	t.Helper()
-	if noBrowser != "" {
-		t.Skip(noBrowser)
-	}
+	startCluster(t)
 	return open(t, shared.cluster.URL, hash, v)
 }
 
@@ -162,6 +181,7 @@ const colour = `(name => {
 
 func kubectl(t *testing.T, args ...string) string {
 	t.Helper()
+	startCluster(t)
 	out, err := stage.Kubectl(shared.bin, shared.dataDir, "", args...)
 	if err != nil {
 		t.Fatal(err)
@@ -171,6 +191,7 @@ func kubectl(t *testing.T, args ...string) string {
 
 func apply(t *testing.T, manifest string) {
 	t.Helper()
+	startCluster(t)
 	if _, err := stage.Kubectl(shared.bin, shared.dataDir, manifest, "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}

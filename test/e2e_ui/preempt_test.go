@@ -18,13 +18,15 @@ import (
 
 var shots = flag.String("shots", "", "write pictures of the tested views into this folder")
 
-// pictures writes pictures of a view, at two widths, light and dark, if the flag is set.
+// pictures writes pictures of a view, at four widths, light and dark, if the flag is set.
 func pictures(t *testing.T, url, hash, name, ready string) {
 	t.Helper()
 	if *shots == "" {
 		return
 	}
-	for _, v := range []stage.View{{Width: 1280, Height: 800}, {Width: 1280, Height: 800, Dark: true}, {Width: 390, Height: 844}, {Width: 390, Height: 844, Dark: true}} {
+	for i := range 8 {
+		v := []stage.View{{Width: 390, Height: 844}, {Width: 1280, Height: 800}, {Width: 1920, Height: 1080}, {Width: 2560, Height: 1440}}[i/2]
+		v.Dark = i%2 > 0
 		p := open(t, url, hash, v)
 		p.wait(ready)
 		theme := map[bool]string{true: "dark", false: "light"}[v.Dark]

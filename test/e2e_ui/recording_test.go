@@ -133,7 +133,8 @@ func TestTheQueueShowsPodGroups(t *testing.T) {
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "train-job", UID: "job", Controller: new(true)}}
 		objects = append(objects, p)
 	}
-	ui, err := stage.Run(shared.bin, "ui", "-f", recording(t, objects...), "--port", "0")
+	dir := recording(t, objects...)
+	ui, err := stage.Run(shared.bin, "ui", "-f", dir, "--port", "0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +154,22 @@ func TestTheQueueShowsPodGroups(t *testing.T) {
 	p.click("#body .fold")
 	p.wait("document.querySelector('#body .list').dataset.rows === '4'")
 	p.shows("#body .row.within", "pod-20")
+	// The page of the group has the same content as berth explain podgroup/train.
+	p.click("#body .row:has(.fold) a.page")
+	p.wait("location.hash === '#/group/default/train'")
+	p.shows("#body .summary-line", "The group waits for its turn: ")
+	p.shows("#body .members", "pod-201 on node-1")
+	p.shows("#body", "What the scheduler decided last")
+	p.shows("#body", "gang: 3 pods at once")
+	said, err := stage.Berth(shared.bin, "explain", "-f", dir, "--at", began.Add(10*time.Minute).Format(time.RFC3339), "podgroup/train")
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := eval[string](p, "document.querySelector('#body .summary-line').textContent")
+	if !strings.Contains(strings.Join(strings.Fields(said), " "), strings.Join(strings.Fields(summary), " ")) {
+		t.Errorf("the page says %q, and the command line\n%s", summary, said)
+	}
+	pictures(t, ui.URL, "#/group/default/train", "9-group", "document.querySelector('.summary-line')")
 }
 
 // TestTheQueueShowsTreesOfPodGroups verifies that the queue shows one line per tree of pod groups,

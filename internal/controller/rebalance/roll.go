@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -52,6 +53,8 @@ type Turn struct {
 	// would move again. Opens lists the exceptions: nodes opened after the other
 	// departures, for pods without room elsewhere.
 	Closes, Opens []string
+	// Next is the first node with a later turn, or "".
+	Next string
 	Draining
 }
 
@@ -171,7 +174,8 @@ func (r *roll) planTurn() *Turn {
 	order := r.orderNodes()
 	nodes := r.firstNodes(order)
 	turn := &Turn{Zone: r.zoneOf(nodes), Nodes: nodes}
-	turn.Closes = r.notCordoned(slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) }))
+	later := slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) })
+	turn.Closes, turn.Next = r.notCordoned(later), strings.Join(later[:min(1, len(later))], "")
 
 	// At first no node is opened, and pods without room stay. Their number then determines the
 	// nodes to open.

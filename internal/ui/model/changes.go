@@ -174,6 +174,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 		}
 	default:
 		row := n.nodeRow()
+		row.Waits = c.waitsOn(n)
 		if c.roomy {
 			row.Blocks = c.blocksOf(n)
 		}

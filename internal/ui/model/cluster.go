@@ -66,6 +66,7 @@ type Cluster struct {
 	history   history
 
 	departures departures
+	waits      map[types.UID]Event // see noteWait; by the UID of the pod
 }
 
 // New returns an empty cluster.
@@ -80,6 +81,7 @@ func New() *Cluster {
 		groups: map[types.NamespacedName]*group{}, dirtyGroups: map[types.NamespacedName]bool{},
 		queue: map[types.UID]Waiting{}, evictions: map[types.UID]Leaving{},
 	}
+	c.waits = map[types.UID]Event{}
 	c.departures = departures{byPod: map[types.UID]*Departure{}}
 	c.Trees = Trees{
 		byName: map[types.NamespacedName]*composite{}, dirty: map[types.NamespacedName]bool{}, groups: c.groups, dirtyGroups: c.dirtyGroups,
@@ -246,6 +248,7 @@ func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	c.departures.notePodGone(now.UnixMilli(), p)
 	c.leaveNode(p)
 	delete(c.pods, uid)
+	delete(c.waits, uid)
 	if c.names[p.eviction.Name] == uid {
 		delete(c.names, p.eviction.Name)
 	}
@@ -284,6 +287,7 @@ func (c *Cluster) nodeNamed(name string) *node {
 func (c *Cluster) EventSeen(e Event) {
 	c.events = append(c.events, e)
 	c.departures.noteEvent(&e)
+	c.noteWait(&e)
 	c.unshown++
 	if len(c.events) > 3*mostEvents {
 		c.trimEvents()

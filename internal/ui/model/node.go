@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
 // NodeInfo is the stored part of a node's object. It shares maps and slices with the object, and is
@@ -19,6 +20,7 @@ import (
 type NodeInfo struct {
 	eviction    eviction.Node
 	zone        string
+	roll        string
 	ready       string
 	cordoned    bool
 	labels      map[string]string
@@ -34,6 +36,7 @@ type NodeInfo struct {
 func NodeOf(object *v1.Node) *NodeInfo {
 	n := &NodeInfo{
 		eviction: eviction.NodeOf(object), zone: object.Labels[v1.LabelTopologyZone], cordoned: object.Spec.Unschedulable,
+		roll:   cutText(object.Annotations[execute.RollAnnotation]),
 		labels: object.Labels, taints: object.Spec.Taints, conditions: object.Status.Conditions, allocatable: object.Status.Allocatable,
 		capacity: object.Status.Capacity, system: object.Status.NodeInfo, created: object.CreationTimestamp.UnixMilli(),
 	}
@@ -93,7 +96,7 @@ func (n *node) movePod(p *Pod, sign int64) {
 // nodeRow returns the node's row, without blocks.
 func (n *node) nodeRow() Node {
 	row := Node{
-		Name: n.name, Zone: n.info.zone, Ready: n.info.ready, Cordoned: n.info.cordoned,
+		Name: n.name, Zone: n.info.zone, Ready: n.info.ready, Cordoned: n.info.cordoned, Roll: n.info.roll,
 		Taints: taintTexts(n.info.taints), Trouble: n.info.troubleConditions(),
 		CPU:     [2]int64{n.cpu, n.info.allocatable.Cpu().MilliValue()},
 		Memory:  [2]int64{n.memory, n.info.allocatable.Memory().Value()},
@@ -132,7 +135,7 @@ func (n *Node) same(o *Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU &&
 		n.Memory == o.Memory &&
 		n.Pods == o.Pods && n.Leaving == o.Leaving && slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Trouble, o.Trouble) &&
-		maps.Equal(n.Others, o.Others) && slices.EqualFunc(n.Blocks, o.Blocks, Block.same)
+		n.Roll == o.Roll && slices.Equal(n.Waits, o.Waits) && maps.Equal(n.Others, o.Others) && slices.EqualFunc(n.Blocks, o.Blocks, Block.same)
 }
 
 // nodeEvents returns the changes between two states of a node, since the API creates no events for

@@ -19,7 +19,9 @@ type Node struct {
 	Pods     [2]int64 `json:"pods"`
 	// Others holds the node's other resources with a non-zero amount, in whole units.
 	Others  map[string][2]int64 `json:"others,omitempty"`
-	Leaving int                 `json:"leaving"` // number of pods that must leave or are leaving
+	Leaving int                 `json:"leaving"`         // number of pods that must leave or are leaving
+	Roll    string              `json:"roll,omitempty"`  // progress of a roll, an execute.RollNote
+	Waits   []Event             `json:"waits,omitempty"` // last events of pods that a drain waits for
 	// Blocks holds the pods drawn in the node. It is set only in clusters with few enough nodes.
 	Blocks []Block `json:"blocks,omitempty"`
 }

@@ -1,6 +1,6 @@
 // The history: pods that left their nodes, why, on whose initiative, and where their replacements run.
 
-import {h, link, nodeLink, podLink, replace} from './dom.js';
+import {h, link, narrow, nodeLink, podLink, replace} from './dom.js';
 import {moment, plural, span, time} from './format.js';
 import {List} from './list.js';
 import {blank} from './lists.js';
@@ -25,7 +25,7 @@ export class History {
     Object.assign(this, {store, filters, moment: null});
     this.chip = h('div', {class: 'reasons', hidden: true});
     this.list = new List({
-      label: 'Pods that left their nodes, the newest first', key: (d) => d.uid, height: 92, name: 'history', sort: '-at',
+      label: 'Pods that left their nodes, the newest first', key: (d) => d.uid, height: () => (narrow.matches ? 108 : 92), name: 'history', sort: '-at',
       columns: [
         {key: 'pod', title: 'Pod and reason', width: 'minmax(0, 1.15fr)', sort: (d) => d.namespace + '/' + d.name, cell: (d) => this.#pod(d)},
         {key: 'next', title: 'Replacement', width: 'minmax(0, 1fr)', sort: (d) => d.nextNode, cell: (d) => next(d)},

@@ -6,6 +6,7 @@ import {Split, overdue} from './attention.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {List} from './list.js';
 import {Budgets} from './budgets.js';
+import {Drains} from './drains.js';
 import {Picture, preemptions, victimOf} from './preempt.js';
 
 export function blank(title, words) {
@@ -30,9 +31,10 @@ export class Evictions {
       empty: () => (store.evictions.size ? blank('No leaving pod matches', 'Show all to see the others.') : blank('No pod has to leave', 'When a NoExecute taint sends pods away, or the guard holds their evictions, they are counted down here.')),
     });
     this.picture = new Picture(store);
+    this.drains = new Drains(store);
     this.rows = new Map(); // as drawn, by UID
     this.split = new Split('evictions', (p) => p.overdue, () => this.update());
-    this.element = h('div', {class: 'view'}, this.split.element, this.picture.element, this.list.element, new Budgets().element);
+    this.element = h('div', {class: 'view'}, this.split.element, this.drains.element, this.picture.element, this.list.element, new Budgets().element);
   }
 
   #pod(p) {
@@ -54,6 +56,7 @@ export class Evictions {
     }
     this.rows = rows;
     this.picture.update(list);
+    this.drains.update();
     this.list.set(this.split.of(rows.values()));
     this.looked = Date.now();
   }

@@ -1,12 +1,14 @@
 // The page: what is where, and what follows from what.
 
 import {h, known, link, radios, remembered, replace, text} from './dom.js';
-import {count, natural, plural, span, time} from './format.js';
+import {count, natural} from './format.js';
+import {Connection} from './connection.js';
 import {podColours, tally} from './blocks.js';
 import {settleWorkloads} from './colours.js';
 import {describe, describePod} from './describe.js';
 import {Filters} from './filters.js';
 import {Keys} from './keys.js';
+import {GroupView} from './group.js';
 import {Grouping} from './grouping.js';
 import {History} from './history.js';
 import {drawLegend, drawUnseen} from './legend.js';
@@ -14,7 +16,6 @@ import {Events, Evictions, NodeTable, blank, tabs} from './lists.js';
 import {Map2D} from './map.js';
 import {NodeView} from './node.js';
 import {PodView} from './pod.js';
-import {Player} from './player.js';
 import {Queue} from './queue.js';
 import {read, write} from './address.js';
 import {Search} from './search.js';
@@ -24,7 +25,7 @@ import {drawSummary, problems, wall} from './summary.js';
 import {themed} from './theme.js';
 import {WorkloadView} from './workload.js';
 import {WhatIf} from './whatif.js';
-import {ask, follow, session} from './stream.js';
+import {ask} from './stream.js';
 
 const $ = (id) => document.getElementById(id);
 const store = new Store();
@@ -48,7 +49,8 @@ const strip = new Strip($('strip'), store, {list: (from, to) => { lists.history.
 const keys = new Keys();
 const whatIf = new WhatIf(store, view, {planned});
 const lists = {queue: new Queue(store, filters), evictions: new Evictions(store, filters), history: new History(store, filters), events: new Events(store, filters), 'what-if': whatIf};
-let shown, shownTab, route = '', cluster = '';
+const connection = new Connection(store, strip, () => title());
+let shown, shownTab, route = '';
 
 // The stage: map or table, and what colours mean.
 
@@ -170,6 +172,7 @@ function go() {
   if (kind === 'pod' && rest[1]) find(rest[0], rest[1]);
   if (kind === 'node' && rest[0]) shown = new NodeView(store, rest[0], {back: back(), whatIf: foresee});
   else if (kind === 'pod' && rest[1]) shown = new PodView(store, rest[0], rest[1], {back: back(), whatIf: foresee, mark, locate});
+  else if (kind === 'group' && rest[1]) shown = new GroupView(store, rest[0], rest[1], {back: back(), mark});
   else if (kind === 'workload' && rest[2]) shown = new WorkloadView(store, rest[0], rest[1] + '/' + rest[2], {back: back(), whatIf: foresee, mark: open});
   else {
     shownTab = Object.hasOwn(lists, kind) ? kind : 'queue';
@@ -189,10 +192,10 @@ function go() {
 function title() {
   const [kind = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/').map(decoded);
   const n = {queue: store.summary?.pending, evictions: store.summary?.leaving}[shownTab];
-  const what = kind === 'node' && rest[0] ? 'Node ' + rest[0] : kind === 'pod' && rest[1] ? `Pod ${rest[0]}/${rest[1]}` : kind === 'workload' && rest[2] ? `${rest[1]} ${rest[0]}/${rest[2]}`
+  const what = kind === 'node' && rest[0] ? 'Node ' + rest[0] : kind === 'pod' && rest[1] ? `Pod ${rest[0]}/${rest[1]}` : kind === 'group' && rest[1] ? `Pod group ${rest[0]}/${rest[1]}` : kind === 'workload' && rest[2] ? `${rest[1]} ${rest[0]}/${rest[2]}`
     : (tabs(store).find((t) => t.id === shownTab)?.title || '') + (n ? ` (${count(n)})` : '');
   const wrong = problems(store, $('status').dataset.state === 'lost');
-  const words = [...wall ? wrong.length ? ['⚠ ' + wrong.join(', ')] : ['OK'] : [what], cluster, 'Berth'].filter(Boolean).join(' · ');
+  const words = [...wall ? wrong.length ? ['⚠ ' + wrong.join(', ')] : ['OK'] : [what], connection.cluster, 'Berth'].filter(Boolean).join(' · ');
   if (document.title !== words) document.title = words;
   const icon = wrong.length ? '/icon-alert.svg' : '/icon.svg', shownIcon = document.querySelector('link[rel=icon]');
   if (shownIcon.getAttribute('href') !== icon) shownIcon.setAttribute('href', icon);
@@ -306,86 +309,7 @@ function update() {
   title();
 }
 
-let connected = false, watches = null, heard = 0, since = 0, gone = 0;
-
-// Login is offered rather than begun: what is typed stays until the reader leaves the page, whose address leads back to it.
-session.addEventListener('gone', () => { gone ||= Date.now(); offerLogin(); });
-session.addEventListener('open', () => {
-  if (!gone) return;
-  gone = 0;
-  $('notice').hidden = true;
-  offerLogin();
-});
-
-function offerLogin() {
-  $('login').hidden = !gone;
-  if (!gone) return;
-  $('notice').hidden = false;
-  say(gone, 'The session has ended, as after a restart of berth with another token.');
-}
-
-function status() {
-  const box = $('status');
-  const lost = Object.entries(watches?.lost || {}), blind = lost.some(([what]) => what === 'nodes' || what === 'pods');
-  const state = !connected ? (store.summary ? 'lost' : 'connecting') : !watches?.listed ? 'reading' : blind ? 'lost' : 'live';
-  box.dataset.state = state;
-  text(box, {lost: connected ? 'Watch interrupted' : 'Connection lost', connecting: 'Connecting', reading: `Reading ${count(watches?.read || 0)}`, live: 'Live'}[state]);
-  const out = !connected && store.summary ? 'berth' : connected && lost.length ? 'cluster' : '';
-  $('notice').hidden = !out;
-  if (out === 'berth') say(heard, 'The connection to berth is lost. The page may be outdated; it reconnects automatically.');
-  else if (out) say(Math.min(...lost.map(([what]) => watches.since?.[what] || store.now())), lost.map(([what, why]) => `${what} cannot be watched: ${why}.`).join(' '));
-  offerLogin();
-  title();
-  if (!store.summary) {
-    $('blank').hidden = false;
-    replace($('blank'), state === 'reading' ? blank('Reading the cluster', plural(watches?.read || 0, 'object') + ' so far') : blank('Connecting', 'to the server of this page'));
-  }
-}
-
-// say says what is not seen, and since when.
-function say(from, words) {
-  since = from;
-  text($('notice-words'), `Since ${time(from)}: ${words}`);
-  outage();
-}
-
-function outage() {
-  if (!$('notice').hidden && store.frozen === null) text($('notice-age'), `(${span(Date.now() - since)})`);
-}
-
-// begin follows the live cluster, or opens the recording that is shown in its place.
-async function begin() {
-  let about;
-  for (let wait = 500; !about; wait = Math.min(2 * wait, 10000)) {
-    about = await ask('/api/about').catch(() => null);
-    if (!about) await new Promise((done) => setTimeout(done, wait));
-  }
-  cluster = about.cluster.replace(/^https?:\/\//, '');
-  text($('where'), cluster);
-  title();
-  if (!about.recording) {
-    follow({
-      onDelta: (delta) => store.apply(delta),
-      onWatch: (w) => { watches = w; status(); },
-      onBeat: (now) => store.tick(now),
-      onStatus: (on, last) => { if (on !== connected) { connected = on; heard = last || Date.now(); if (on) gone = 0; status(); } },
-    });
-    return;
-  }
-  $('status').dataset.state = 'recording';
-  text($('status'), 'Recording');
-  const player = new Player($('player'), store, about.recording, {failed: (why) => {
-    $('notice').hidden = !why;
-    text($('notice-words'), why ? 'This time cannot be shown: ' + why : '');
-    text($('notice-age'), '');
-  }});
-  strip.until = about.recording.until;
-  strip.go = (at) => player.seek(at);
-  strip.wide(about.recording.until - about.recording.from);
-}
-
-
-setInterval(() => { if (!document.hidden) { shown?.tick?.(); outage(); } }, 250);
+setInterval(() => { if (!document.hidden) { shown?.tick?.(); connection.tick(); } }, 250);
 setInterval(() => { if (!document.hidden) strip.plan(); if (store.summary) { drawSummary($('summary'), store); title(); } }, 5000);
 if (wall) setInterval(() => { if (store.summary) drawSummary($('summary'), store); }, 1000);
 document.body.classList.toggle('wall', wall);
@@ -409,7 +333,7 @@ addEventListener('keydown', (event) => {
   if (event.key === '?') keys.open();
   if (event.key === 'm') { pane('stage'); $('map').querySelector('.scroller')?.focus(); }
   if ({j: 1, k: 1}[event.key]) shown.list?.step(0);
-  if (event.key === 'Escape' && /^#\/(node|pod|workload)\//.test(route)) {
+  if (event.key === 'Escape' && /^#\/(node|pod|group|workload)\//.test(route)) {
     const mapped = $('stage').contains(document.activeElement);
     location.hash = link(shownTab);
     go();
@@ -424,7 +348,6 @@ document.querySelector('.skip').addEventListener('click', (event) => {
   $('panel').focus();
 });
 $('help').addEventListener('click', () => keys.open());
-$('login').addEventListener('click', () => location.reload());
 new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash; }, filter: (values) => {
   filters.set(values);
   if (!values.labels && !values.taint && !['queue', 'evictions', 'history', 'events'].includes(shownTab)) location.hash = link('queue');
@@ -432,9 +355,9 @@ new Search($('search'), $('found'), {ask, open: (hash) => { location.hash = hash
 shownTab = 'queue';
 sayChoices(); // they may be those that this browser remembers
 theme();
-status();
+connection.show();
 const first = history.state?.pane || (location.hash.length > 2 && innerWidth < 900 ? 'panel' : 'stage');
 go();
 if (read('forecast') && shown !== whatIf) whatIf.load();
 pane(first);
-begin();
+connection.begin();

@@ -4,6 +4,7 @@ import {h, keepFocus, narrow, podLink, replace} from './dom.js';
 import {age, amount, count, cpu, memory, moment, natural, percent, plural} from './format.js';
 import {kindColour, kindNames, kindOf} from './colours.js';
 import {Devices} from './devices.js';
+import {drawBlocks, isDraining} from './drains.js';
 import {blank, countdown, tall} from './lists.js';
 import {List} from './list.js';
 import {ask} from './stream.js';
@@ -20,7 +21,7 @@ export class NodeView {
         {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
         {key: 'cpu', title: 'CPU', width: '52px', end: true, sort: (p) => p.cpu, cell: (p) => withOverhead(cpu, p.cpu, p.overheadCPU)},
         {key: 'memory', title: 'Memory', width: '66px', end: true, sort: (p) => p.memory, cell: (p) => withOverhead(memory, p.memory, p.overheadMemory)},
-        {key: 'due', title: 'Leaves in', width: '72px', end: true, sort: (p) => p.due || Infinity, cell: (p) => (p.due ? h('span', {class: 'countdown'}) : ''),
+        {key: 'due', title: 'Leaves in', width: '92px', end: true, sort: (p) => p.due || Infinity, cell: (p) => (p.due ? h('span', {class: 'countdown'}) : ''),
           tick: (p, e) => { if (p.due) countdown(store, p, e.firstChild); }},
       ],
       empty: () => blank('No pods', 'Nothing runs on this node.'),
@@ -59,7 +60,7 @@ export class NodeView {
   }
 
   show(node) {
-    const kind = kindOf(node);
+    const kind = kindOf(node), row = this.store.nodes.get(node.name);
     keepFocus(this.head, () => replace(this.head,
       h('h2', {}, node.name),
       h('div', {class: 'chips'},
@@ -71,6 +72,7 @@ export class NodeView {
         h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`drain node/${node.name} --ignore-daemonsets --force`)}, 'What if it were drained?'),
         node.cordoned ? h('button', {type: 'button', class: 'small', onclick: () => this.whatIf(`uncordon node/${node.name}`)}, 'What if it were uncordoned?') : null)));
     keepFocus(this.facts, () => replace(this.facts,
+      row && isDraining(this.store, row) ? section('Drain', drawBlocks(this.store, row)) : null,
       section('Requested', h('div', {class: 'rooms'}, node.resources.filter((r) => r.allocatable !== '0' || r.requested !== '0').map((r) => room(r, node)))),
       section('Taints', node.taintList.length ? h('ul', {class: 'plain'}, node.taintList.map((t) => this.#taint(t))) : h('p', {class: 'quiet'}, 'None: pods need no toleration')),
       section('Conditions', h('ul', {class: 'plain'}, node.conditions.map((c) => condition(c)))),

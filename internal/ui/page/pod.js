@@ -4,6 +4,7 @@ import {breakable, h, link, nodeLink, nodeTail, podLink, replace, text} from './
 import {clock, count, moment, plural, span, stopped} from './format.js';
 import {section} from './node.js';
 import {lateness, overdue} from './attention.js';
+import {Requests} from './devices.js';
 import {Picture} from './preempt.js';
 import {ask} from './stream.js';
 
@@ -14,6 +15,7 @@ export class PodView {
     this.stale = h('div', {class: 'stale', role: 'status', hidden: true}, 'The pod has changed since. ',
       h('button', {type: 'button', class: 'small', onclick: () => this.load()}, 'Explain again'));
     this.answer = h('div', {class: 'facts', 'aria-live': 'polite'});
+    this.requests = new Requests(namespace, name);
     const own = (p) => p?.name === name && p.namespace === namespace;
     this.picture = new Picture(store, (p) => own(p.pod) || p.victims.some(own));
     this.element = h('div', {class: 'view detail scrolls'}, h('div', {class: 'crumb'}, back, h('span', {class: 'quiet'}, 'Pod')),
@@ -56,6 +58,7 @@ export class PodView {
       e.groups?.length ? this.groups(e) : null,
       e.preemption ? section('Preemption', preemption(e.preemption)) : null,
       e.scores?.length ? section(`Scores of the ${plural(e.feasible, 'node')} that can take it`, scores(e.scores, e.feasible)) : null,
+      this.requests.element,
       e.queue ? section('In the queue', queue(e.queue)) : null,
       e.decision?.at ? section('What the scheduler decided last', decided(e.decision, e.lastDecision?.holds)) : null,
       e.message ? section('The scheduler’s message', h('p', {class: 'words'}, e.message)) : null,

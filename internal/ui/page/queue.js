@@ -45,7 +45,8 @@ export class Queue {
       this.open[g.open ? 'delete' : 'add'](g.key);
       this.update();
     }}, h('span', {class: 'arrow', 'aria-hidden': 'true'}, g.open ? '▾' : '▸'), words) : h('span', {class: 'fold'}, words);
-    const page = g.kind || !name ? null : h('a', {href: link('workload', namespace, kind, name), class: 'small quiet page', 'aria-label': `Open ${kind} ${name}`}, 'Open');
+    const to = g.kind === 'Pod group' ? link('group', namespace, name) : g.kind || !name ? null : link('workload', namespace, kind, name);
+    const page = !to ? null : h('a', {href: to, class: 'small quiet page', 'aria-label': `Open ${kind} ${name}`}, 'Open');
     return h('div', {class: 'two', style: indent(g)}, h('div', {class: 'line'}, head, page), h('div', {class: long ? 'why' : 'why both', title: g.why}, nominatedTo(g.pods), g.why));
   }
 

@@ -141,7 +141,7 @@ export class WhatIf {
   show(f, missing) {
     this.planned(new Plan(f));
     const leaving = f.leaving.filter((l) => !l.again), placed = f.placed.filter((p) => !p.anyway), left = f.pending.filter((p) => !p.anyway);
-    replace(this.answer,
+    replace(this.answer, h('h2', {class: 'hidden'}, 'Forecast'),
       stopped(f.source).map((words) => h('p', {class: 'fault'}, words)),
       h('div', {class: 'verdict'},
         figure(leaving.length, 'leave', leaving.length ? 'mark' : ''), figure(leaving.filter((l) => l.next?.node).length + placed.length, 'find a place', 'come'),
@@ -183,8 +183,8 @@ function figure(n, words, kind) {
 function utilisation({before, without, after: then}) {
   const row = (label, u) => h('tr', {}, h('th', {scope: 'row'}, label), h('td', {}, count(u.nodes)), h('td', {}, count(u.empty)), h('td', {}, count(u.pods)), h('td', {}, count(u.pending)),
     h('td', {title: `${cpu(u.cpu.requested)} of ${cpu(u.cpu.allocatable)}`}, percent(u.cpu.percent / 100)), h('td', {title: `${memory(u.memory.requested)} of ${memory(u.memory.allocatable)}`}, percent(u.memory.percent / 100)));
-  return h('div', {class: 'wide-table'}, h('table', {class: 'scores'},
-    h('thead', {}, h('tr', {}, ['', 'Nodes', 'Empty', 'Pods', 'Pending', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))),
+  return h('div', {class: 'wide-table', tabindex: '0', role: 'region', 'aria-label': 'Nodes in numbers'}, h('table', {class: 'scores'},
+    h('thead', {}, h('tr', {}, ['When', 'Nodes', 'Empty', 'Pods', 'Pending', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))),
     h('tbody', {}, row('Now', before), without ? row('Without', without) : null, row('Then', then))));
 }
 
@@ -204,7 +204,7 @@ function bought(plan) {
     h('td', {}, price(l.pricePerHour * l.count)), h('td', {}, count(l.pods)), h('td', {}, percent(l.cpu / l.count / 100)), h('td', {}, percent(l.memory / l.count / 100)));
   const rows = [...lots.values()].sort((a, b) => b.pricePerHour * b.count - a.pricePerHour * a.count);
   return part(plan.nodes.length ? `Buy ${plural(plan.nodes.length, 'node')} for ${plural(plan.pods, 'pod')}: ${price(plan.costPerHour)} an hour, ${count(Math.round(plan.costPerMonth))} a month` : plan.pending.length ? 'No node of the catalog helps' : 'No node is needed',
-    rows.length ? h('div', {class: 'wide-table'}, h('table', {class: 'scores'}, h('thead', {}, h('tr', {}, ['', 'Nodes', 'Each', 'Together', 'Pods', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))), h('tbody', {}, rows.map(row)))) : null,
+    rows.length ? h('div', {class: 'wide-table', tabindex: '0', role: 'region', 'aria-label': 'Nodes to buy'}, h('table', {class: 'scores'}, h('thead', {}, h('tr', {}, ['Type', 'Nodes', 'Each', 'Together', 'Pods', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))), h('tbody', {}, rows.map(row)))) : null,
     plan.pending.length ? h('ul', {class: 'plain'}, plan.pending.slice(0, 10).map((p) => h('li', {}, podLink(p.namespace, p.name), ' stays pending: ' + p.message)), plan.pending.length > 10 ? h('li', {class: 'quiet'}, `and ${plan.pending.length - 10} more`) : null) : null,
     plan.notes?.length ? h('ul', {class: 'plain quiet'}, plan.notes.map((n) => h('li', {}, n))) : null);
 }
@@ -240,7 +240,7 @@ const leavingColumns = [
 ];
 const pendingColumns = [
   {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.message)},
-  {key: 'before', title: '', width: '72px', end: true, cell: (p) => (p.anyway ? (p.before ? 'as now' : 'anyway') : p.before ? '' : 'new')},
+  {key: 'before', title: 'Change', width: '72px', end: true, cell: (p) => (p.anyway ? (p.before ? 'as now' : 'anyway') : p.before ? '' : 'new')},
 ];
 const placedColumns = [
   {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', cell: (p) => two(podLink(p.namespace, p.name), p.before ? 'pending now' : 'new')},

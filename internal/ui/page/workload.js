@@ -24,7 +24,7 @@ export class WorkloadView {
         {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', sort: (p) => p.name, compare: natural, cell: (p) => h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)),
           h('div', {class: 'line why'}, [p.status, age(store.now() - p.created) + ' old'].join(' · ')))},
         {key: 'node', title: 'Node', width: 'minmax(56px, 110px)', sort: (p) => p.node || '', compare: natural, cell: (p) => (p.node ? nodeTail(p.node) : 'pending')},
-        {key: 'due', title: 'Leaves in', width: '72px', end: true, sort: (p) => p.due || Infinity, cell: (p) => (p.due ? h('span', {class: 'countdown'}) : ''),
+        {key: 'due', title: 'Leaves in', width: '92px', end: true, sort: (p) => p.due || Infinity, cell: (p) => (p.due ? h('span', {class: 'countdown'}) : ''),
           tick: (p, e) => { if (p.due) countdown(store, p, e.firstChild); }},
       ],
       empty: () => blank('No pods', 'The workload has none, or does not exist.'),

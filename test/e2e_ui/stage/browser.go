@@ -84,7 +84,18 @@ type Page struct {
 // Open opens an address in a new tab with separate cookies and storage.
 func (b *Browser) Open(address string, v View) (*Page, error) {
 	ctx, closeTab := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	return load(ctx, closeTab, address, v)
+}
+
+// Tab opens an address in another tab that shares cookies, storage and connections with this one.
+func (p *Page) Tab(address string, v View) (*Page, error) {
+	ctx, closeTab := chromedp.NewContext(p.ctx)
+	return load(ctx, closeTab, address, v)
+}
+
+// load opens an address in the tab of a context.
+func load(ctx context.Context, closeTab context.CancelFunc, address string, v View) (*Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
 	p := &Page{ctx: ctx, close: func() { cancel(); closeTab() }}
 	if v.Scale == 0 {
 		v.Scale = 1

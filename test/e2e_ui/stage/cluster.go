@@ -94,6 +94,15 @@ func (p *Process) Memory() int64 {
 	return 0
 }
 
+// Berth runs a command and returns its output.
+func Berth(bin string, args ...string) (string, error) {
+	out, err := exec.Command(filepath.Join(bin, "berth"), args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("berth %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
 // Kubectl runs the built-in kubectl on the cluster of a data directory.
 func Kubectl(bin, dataDir, stdin string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"kubectl", "--data-dir", dataDir}, args...)...)

@@ -230,7 +230,7 @@ func page(c *Crowd, resource string, from, limit int) (items any, kind string, m
 		return part, "Event", more
 	}
 	kind = map[string]string{"deployments": "Deployment", "poddisruptionbudgets": "PodDisruptionBudget", "resourceslices": "ResourceSlice",
-		"resourceclaims": "ResourceClaim"}[resource]
+		"resourceclaims": "ResourceClaim", "leases": "Lease", "podgroups": "PodGroup"}[resource]
 	if items = c.Other[resource]; items == nil {
 		kind = ""
 	}

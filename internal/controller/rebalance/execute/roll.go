@@ -38,6 +38,8 @@ type RollNote struct {
 	// Before is the result of beforeOf at the start of the node's turn, compared to detect a
 	// restart.
 	Before string `json:"before,omitempty"`
+	// Next is, during the node's turn, the first node with a later turn.
+	Next string `json:"next,omitempty"`
 	// Instead is the name of the deleted node that this new node replaces.
 	Instead string `json:"instead,omitempty"`
 }

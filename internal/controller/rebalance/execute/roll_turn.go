@@ -51,7 +51,7 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 				Message: fmt.Sprintf("its turn begins, %d of %d nodes are done", r.done(), r.total)})
 		}
 		r.uids[name], r.before[name] = n.UID, before
-		r.want(name, true, RollNote{State: rollTurn, Before: before})
+		r.want(name, true, RollNote{State: rollTurn, Before: before, Next: turn.Next})
 	}
 
 	for _, name := range turn.Closes {
