@@ -77,6 +77,8 @@ for a token, which is part of the URL that is printed.`,
 	flags.StringVar(&p.options.KeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	flags.StringVarP(&p.recording, "filename", "f", "",
 		"folder of a recording of berth record, shown instead of a live cluster, with a slider for the time")
+	flags.StringVar(&p.options.Journal, "journal", "",
+		"folder of the journals of berth scheduler --journal, from which the history of the last 24 hours is restored at the start")
 	flags.StringVar(&p.config, "config", "",
 		"the scheduler's configuration file, for explanations and forecasts (default: that of the scheduler that runs)")
 	flags.StringVar(&p.scheduler, "scheduler-url", "",

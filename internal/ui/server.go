@@ -47,6 +47,9 @@ type Options struct {
 	// Decided returns the live scheduler's decision about a pod; nil if the scheduler is
 	// unavailable or has no record of it. May be nil.
 	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
+	// Journal is the folder of the scheduler's journals, from which the history is restored; it may
+	// be empty.
+	Journal string
 	// Recording is the folder of a recording to show instead of a live cluster.
 	Recording string
 	// Version is Berth's version.
@@ -189,6 +192,9 @@ func (s *Server) Run(ctx context.Context) error {
 		var following sync.WaitGroup
 		if s.options.Running != nil {
 			following.Go(func() { s.watcher.FollowSchedulers(watching, s.servedNames) })
+		}
+		if s.options.Journal != "" {
+			following.Go(func() { s.watcher.RestoreHistory(watching, s.options.Journal) })
 		}
 		s.watcher.Run(watching)
 		following.Wait()

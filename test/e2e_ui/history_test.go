@@ -9,6 +9,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 // TestTheHistoryListsPodsThatLeft verifies that the history lists an evicted and a preempted pod
@@ -47,4 +51,45 @@ func TestTheHistoryListsPodsThatLeft(t *testing.T) {
 	later := open(t, ofCrowd(t, c).URL, "#/history", desk)
 	later.shows("#body .rows", "cart-5d4f-early")
 	later.shows("#body .rows", "cart-5d4f-0")
+}
+
+// TestTheHistoryIsRestoredFromAJournal verifies that a dashboard lists departures, with
+// replacements, that happened before its start and that no event records, if it reads the journal
+// of the scheduler; and that the timeline counts them.
+func TestTheHistoryIsRestoredFromAJournal(t *testing.T) {
+	c, dir, began := deployed(), t.TempDir(), time.Now().Add(-2*time.Hour).Truncate(10*time.Second)
+	w, err := journal.Create(dir, journal.Header{Build: "test", Began: began}, records.Limits{Size: 1 << 20}, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := c.Pods[0].DeepCopy()
+	gone.Name, gone.UID, gone.CreationTimestamp = "cart-5d4f-past", "past", metav1.NewTime(began)
+	w.Add(began, cycle.Seen{Kind: cycle.Pods, Object: gone.DeepCopy()}, nil)
+	gone.DeletionTimestamp, gone.DeletionGracePeriodSeconds = new(metav1.NewTime(began.Add(100*time.Second))), new(int64(40))
+	gone.Status.Conditions = append(gone.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+	w.Add(began.Add(time.Minute), cycle.Seen{Kind: cycle.Pods, Object: gone.DeepCopy()}, nil)
+	next := c.Pods[1].DeepCopy()
+	next.Name, next.UID, next.CreationTimestamp, next.Spec.NodeName = "cart-5d4f-then", "then", metav1.NewTime(began.Add(time.Minute)), ""
+	w.Add(began.Add(61*time.Second), cycle.Seen{Kind: cycle.Pods, Object: next.DeepCopy()}, nil)
+	next.Spec.NodeName = "node-6"
+	w.Add(began.Add(90*time.Second), cycle.Seen{Kind: cycle.Pods, Object: next.DeepCopy()}, nil)
+	w.Add(began.Add(95*time.Second), cycle.Gone{Kind: cycle.Pods, Object: gone}, nil)
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ui := ofCrowd(t, c, "--port", "0", "--journal", dir)
+	for range 2 { // before and after a restart
+		p := open(t, ui.URL, "#/history", desk)
+		p.shows(`#body .row[data-at="0"]`, "shop/cart-5d4f-past")
+		p.shows(`#body .row[data-at="0"]`, "evicted")
+		p.shows(`#body .row[data-at="0"]`, "from node-1")
+		p.shows(`#body .row[data-at="0"]`, "cart-5d4f-then")
+		p.shows(`#body .row[data-at="0"]`, "on node-6 after 30 s")
+		p.shows(`#body .row[data-at="0"]`, "in 35 s")
+		eval[bool](p, "((s) => { s.span = 21600e3; s.plan(); return true; })(document.querySelector('#strip').strip)")
+		p.shows("#strip", "1 eviction, 0 preemptions")
+		p.Forgive()
+		ui.Kill()
+		ui = ofCrowd(t, c, "--port", "0", "--journal", dir)
+	}
 }

@@ -76,6 +76,31 @@ func (d *departures) notePod(now int64, p *Pod, taint string) {
 	}
 }
 
+// Adopt adds the departures and moments of another cluster, which was followed earlier and is not
+// used afterwards. The own ones take precedence, except for departures known from an event only.
+func (c *Cluster) Adopt(earlier *Cluster) {
+	d, order := &c.departures, []types.UID(nil)
+	for _, uid := range earlier.departures.order {
+		row, own := earlier.departures.byPod[uid], d.byPod[uid]
+		if own == nil {
+			order = append(order, uid)
+		} else if row.By, row.Message = own.By, own.Message; own.Gone >= 0 {
+			continue
+		}
+		// If the pod still exists, its next observation corrects the end.
+		row.Gone, row.changed = cmp.Or(row.Gone, -1), true
+		d.byPod[uid] = row
+	}
+	d.order, d.foreign = append(order, d.order...), true
+	own := c.history.moments
+	moments := slices.DeleteFunc(earlier.history.lastMoments(), func(m Moment) bool { return len(own) > 0 && m[momentAt] >= own[0][momentAt] })
+	if len(moments) > 0 {
+		c.since = moments[0][momentAt]
+	}
+	c.history.moments = append(moments, own...)
+	c.history.unsent = len(c.history.moments)
+}
+
 // departure returns the departure of a pod that begins now, or began when its deletion was
 // requested.
 func (p *Pod) departure(now int64) Departure {
