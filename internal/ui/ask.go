@@ -156,8 +156,8 @@ func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Ti
 	return a.options.Running(ctx, set.Leases, at)
 }
 
-// serveExplain serves GET /api/explain?namespace=&name=&node=&kind=; kind is podgroup or empty. If the live scheduler does not
-// respond, the engine's own explanation is still returned.
+// serveExplain serves GET /api/explain?namespace=&name=&node=&kind=; kind is podgroup or empty. If
+// the live scheduler does not respond, the engine's own explanation is still returned.
 func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"),

@@ -41,10 +41,10 @@ func (s *Server) serveLabels(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serveObjects serves GET /api/objects?namespace=&workload=Kind/name&node=&pod=. It returns objects that
-// are not part of the stream: all budgets, the workload, the ResourceSlices of the node with the
-// claims that use their pools, the requests of the pod with the claims
-// of its namespace, the workloads that surge, and the room reserved for a replacement.
+// serveObjects serves GET /api/objects?namespace=&workload=Kind/name&node=&pod=. It returns objects
+// that are not part of the stream: all budgets, the workload, the ResourceSlices of the node with
+// the claims that use their pools, the requests of the pod with the claims of its namespace, the
+// workloads that surge, and the room reserved for a replacement.
 func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 	select { // one request holds the objects of the cluster at a time
 	case a.turn <- struct{}{}:
