@@ -40,11 +40,11 @@ func rolling(t *testing.T) *stage.Crowd {
 		})
 	}
 	wait(c, 2, "the disruption budget cart-budget needs 3 healthy pods and has 3")
-	leave(c, 5, time.Minute, "EvictionByEvictionAPI") // of other-1, on node-2
+	leave(c, 5, 10*time.Minute, "EvictionByEvictionAPI") // of other-1, on node-2
 	next := c.Pod(800, "")
 	next.Name, next.OwnerReferences = "other-1-5d4f-next", c.Pods[5].OwnerReferences
 	c.SetPod(len(c.Pods), next)
-	leave(c, 8, time.Minute, "EvictionByEvictionAPI") // of other-4, on node-5
+	leave(c, 8, 10*time.Minute, "EvictionByEvictionAPI") // of other-4, on node-5
 	c.Other["deployments"].([]*appsv1.Deployment)[0].Labels = map[string]string{"berth.dev/surge": "note"}
 	c.Other["leases"] = []*coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "berth-rebalance",
 		Annotations: map[string]string{"berth.dev/room": `{"namespace": "shop", "name": "cart-5d4f-2", "node": "node-1", "ahead": true}`}}}}
