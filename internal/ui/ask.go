@@ -21,6 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
@@ -135,11 +136,7 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 	if a.options.Recording == "" {
 		source.Stopped = running.Stopped
 	}
-	o := simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: newAllowance(ctx)}
-	if running.Groups != nil {
-		o.Gates = running.Groups.Named()
-	}
-	w, err := simulate.Open(set, o)
+	w, err := question.Open(ctx, set, running, source, read)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,19 +179,6 @@ func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	a.writeReply(w, said, missing, err)
 }
 
-// question is the body of POST /api/what-if. It is not stored anywhere.
-type question struct {
-	// Operations are the arguments of berth what-if.
-	Operations []string `json:"operations"`
-	// Manifest is the input of "apply -f -".
-	Manifest string `json:"manifest"`
-	// Catalog is the input of "provision --catalog -".
-	Catalog   string `json:"catalog"`
-	Namespace string `json:"namespace"`
-
-	applied int // number of times the manifest was read
-}
-
 // Foreseen is a forecast with the resulting changes of nodes, which the page shows on its map.
 type Foreseen struct {
 	*whatif.Forecast
@@ -218,7 +202,7 @@ type NodeThen struct {
 
 // whatIf serves POST /api/what-if. It reports errors in the request before it reads the cluster.
 func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
-	var q question
+	var q question.WhatIf
 	// Read to the end: the server detects a disconnected browser only afterwards.
 	text, err := io.ReadAll(r.Body)
 	if err == nil {
@@ -232,18 +216,12 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, fmt.Sprintf("the request cannot be read: %v", err))
 		return
 	}
-	steps, err := a.options.Parse(q.Operations, cmp.Or(q.Namespace, metav1.NamespaceDefault))
-	if err == nil {
-		err = checkAffordable(steps)
-	}
-	if err == nil {
-		err = q.readCatalog(steps)
-	}
+	steps, err := q.Steps(a.options.Parse)
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	said, missing, err := a.askCluster(r.Context(), momentOf(r), q.readState, func(w *simulate.World, source simulate.Source) (any, error) {
+	said, missing, err := a.askCluster(r.Context(), momentOf(r), q.ReadApplied, func(w *simulate.World, source simulate.Source) (any, error) {
 		// Save the nodes now, because the forecast changes the world.
 		before := nodesOf(w)
 		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})

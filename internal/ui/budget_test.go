@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,47 +15,10 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/inspect/explain"
-	"github.com/berth-k8s/berth/internal/inspect/provision"
+	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
-
-func TestAForecastIsBoundedInSum(t *testing.T) {
-	nodes := func(n int) whatif.Step {
-		return whatif.Step{Words: "nodes", Operation: &simulate.Operation{AddNodes: &simulate.AddNodes{Count: n}}}
-	}
-	pods := func(n int) whatif.Step {
-		return whatif.Step{Words: "pods", Operation: &simulate.Operation{AddPods: &simulate.AddPods{Count: n}}}
-	}
-	scale := func(n int) whatif.Step {
-		return whatif.Step{Words: "scale", Operation: &simulate.Operation{Scale: &simulate.Scale{Replicas: n}}}
-	}
-	for _, c := range []struct {
-		name  string
-		steps []whatif.Step
-		says  string
-	}{
-		{"as much as it may", []whatif.Step{nodes(mostAddedNodes), pods(mostAddedPods / 2), scale(mostAddedPods / 2)}, ""},
-		{"nodes", []whatif.Step{nodes(mostAddedNodes), nodes(1)}, "at most 10000 nodes in sum"},
-		{"pods and replicas", []whatif.Step{pods(mostAddedPods), scale(1)}, "at most 100000 pods in sum"},
-		{"beyond what a number holds", []whatif.Step{pods(math.MaxInt), pods(math.MaxInt)}, "at most 100000 pods in sum"},
-		{"a negative count pays nothing back", []whatif.Step{pods(math.MinInt), pods(mostAddedPods + 1)}, "in sum"},
-		{"operations", make([]whatif.Step, mostOperations+1), "201 operations"},
-	} {
-		err := checkAffordable(c.steps)
-		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%s: %v", c.name, err)
-		}
-	}
-}
-
-// TestAForecastHasAnAllowance verifies that a forecast has an allowance, which also bounds pods
-// that cannot be counted in advance, such as daemon pods on new nodes.
-func TestAForecastHasAnAllowance(t *testing.T) {
-	if a := newAllowance(t.Context()); a.Pods != mostAddedPods || a.Nodes != mostAddedNodes || a.Stop == nil {
-		t.Errorf("it may add %d pods and %d nodes, and is stopped: %t", a.Pods, a.Nodes, a.Stop != nil)
-	}
-}
 
 // TestAnswersHaveADeadline verifies that a client that does not read the response cannot block the
 // handler and its connection forever.
@@ -84,24 +46,6 @@ type deadline struct {
 }
 
 func (d *deadline) SetWriteDeadline(t time.Time) error { d.taken = t; return nil }
-
-func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
-	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: NAME}\nspec: {replicas: 60000, selector: {matchLabels: {a: b}}, " +
-		"template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n---\n"
-	q := question{Manifest: strings.Replace(deployment, "NAME", "one", 1)}
-	for range mostApplied {
-		if _, err := q.readState([]string{"-"}, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := q.readState([]string{"-"}, nil); err == nil || !strings.Contains(err.Error(), "at most 4 times") {
-		t.Errorf("once more: %v", err)
-	}
-	q = question{Manifest: strings.Replace(deployment, "NAME", "one", 1) + strings.Replace(deployment, "NAME", "two", 1)}
-	if _, err := q.readState([]string{"-"}, nil); err == nil || !strings.Contains(err.Error(), "asks for 120000 pods") {
-		t.Errorf("two that are too much together: %v", err)
-	}
-}
 
 // TestAQuestionEndsWithItsRequest verifies that the work ends with its request: nothing continues
 // in the background, and the next request gets its turn.
@@ -134,7 +78,7 @@ func TestQuestionsAtATimeAreBounded(t *testing.T) {
 	for range mostAsked {
 		s.asker.asked <- struct{}{}
 	}
-	if status, body := ask(t, s, "POST", "api/what-if", strings.Repeat("x", mostBody)); status != http.StatusServiceUnavailable || !strings.Contains(body, "too many questions") {
+	if status, body := ask(t, s, "POST", "api/what-if", strings.Repeat("x", question.MostBody)); status != http.StatusServiceUnavailable || !strings.Contains(body, "too many questions") {
 		t.Errorf("%d %s", status, body)
 	}
 	for range mostAsked {
@@ -173,31 +117,6 @@ func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if _, err := io.ReadAll(conn); err != nil {
 			t.Errorf("%.12s: the connection is still open after a hundred times its patience: %v", request, err)
-		}
-	}
-}
-
-// TestCatalogsAreEntered verifies that forecasts buy nodes from the submitted catalog, and that
-// errors in it are reported with the line.
-func TestCatalogsAreEntered(t *testing.T) {
-	node := "kind: Node\napiVersion: v1\nmetadata: {name: a, annotations: {berth.dev/price: \"1\"}}\nstatus: {allocatable: {cpu: 4}}\n"
-	for _, c := range []struct {
-		text  string
-		steps []whatif.Step
-		says  string
-	}{
-		{node, []whatif.Step{{Catalog: &provision.Catalog{}}}, ""},
-		{"", []whatif.Step{{Choose: 1}}, ""},
-		{"", []whatif.Step{{Catalog: &provision.Catalog{}}}, "offers no node"},
-		{node + "---\n" + strings.Replace(node, "metadata", "metadate", 1), []whatif.Step{{Catalog: &provision.Catalog{}}}, "-:8: metadate: unknown field"},
-		{node, []whatif.Step{{Catalog: &provision.Catalog{}}, {Choose: 1}}, "name it last"},
-	} {
-		err := (&question{Catalog: c.text}).readCatalog(c.steps)
-		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
-			t.Errorf("%s: %v, want %q", c.text, err, c.says)
-		}
-		if c.says == "" && c.text != "" && len(c.steps[0].Catalog.Offers) != 1 {
-			t.Errorf("%d offers", len(c.steps[0].Catalog.Offers))
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-k8s/berth/internal/inspect/question"
 	access "github.com/berth-k8s/berth/internal/kube/guard"
 )
 
@@ -63,7 +64,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	if r.ContentLength != 0 { // for all methods, because the server reads even an unexpected body before it continues
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.patience)) // a test's recorder has no deadlines
-		r.Body = http.MaxBytesReader(w, r.Body, mostBody)
+		r.Body = http.MaxBytesReader(w, r.Body, question.MostBody)
 	}
 	takeWithin(w, askWithin+writeWithin) // limit of the longest request; writes have a separate limit
 	switch {

@@ -23,8 +23,8 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
-	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	access "github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/ui/changefeed"
 	"github.com/berth-k8s/berth/internal/ui/model"
@@ -41,9 +41,7 @@ type Options struct {
 	// Running returns the configuration of the cluster's schedulers at a given time. leases holds
 	// the cluster's Leases. If Running is nil, the default configuration is assumed.
 	Running func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error)
-	// Parse parses the operations of a forecast in the form of the command line; names without a
-	// namespace are in the given namespace.
-	Parse func(args []string, namespace string) ([]whatif.Step, error)
+	Parse   question.Parser
 	// Decided returns the live scheduler's decision about a pod; nil if the scheduler is
 	// unavailable or has no record of it. May be nil.
 	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
@@ -53,7 +54,7 @@ func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
 	case len(args) == 2 && args[0] == "apply":
 		return []whatif.Step{{Words: "apply", Operation: &simulate.Operation{Deploy: args[1:]}}}, nil
 	case len(args) == 1 && args[0] == "flood":
-		half := whatif.Step{Words: "flood", Operation: &simulate.Operation{AddNodes: &simulate.AddNodes{Count: mostAddedNodes/2 + 1, Like: "node-1"}}}
+		half := whatif.Step{Words: "flood", Operation: &simulate.Operation{AddNodes: &simulate.AddNodes{Count: question.MostAddedNodes/2 + 1, Like: "node-1"}}}
 		return []whatif.Step{half, half}, nil
 	}
 	return nil, fmt.Errorf("what is %v?", args)
@@ -324,7 +325,7 @@ func TestQuestionsThatMayNotBeAsked(t *testing.T) {
 		{"POST", "api/what-if", `{"operations": ["dance"]}`, 400, "what is [dance]?"},
 		{"POST", "api/what-if", `nonsense`, 400, "cannot be read"},
 		{"POST", "api/what-if", `{"other": 1}`, 400, "cannot be read"},
-		{"POST", "api/what-if", `{"manifest": "` + strings.Repeat("x", mostBody) + `"}`, 400, "cannot be read"},
+		{"POST", "api/what-if", `{"manifest": "` + strings.Repeat("x", question.MostBody) + `"}`, 400, "cannot be read"},
 		{"GET", "api/what-if", "", 405, ""},
 		{"DELETE", "api/nodes/node-1", "", 405, ""},
 		{"GET", "guard.go", "", 404, ""},

@@ -1,16 +1,18 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ui
+package question
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -23,18 +25,48 @@ import (
 // The limits of one forecast, over all of its operations. Each is a multiple of a plausible manual
 // request, and a fraction of the capacity of a machine with a few gigabytes of memory.
 const (
-	mostBody       = 1 << 20 // bytes of a request, including its manifest
+	MostBody       = 1 << 20 // bytes of a request, including its manifest
 	mostOperations = 200
 	mostApplied    = 4 // number of times the manifest is read
-	mostAddedNodes = 10_000
-	mostAddedPods  = 100_000
+	MostAddedNodes = 10_000
+	MostAddedPods  = 100_000
 )
+
+// WhatIf is the request for a forecast by a remote caller, with the contents of its files. It is
+// not stored anywhere.
+type WhatIf struct {
+	// Operations are the arguments of berth what-if.
+	Operations []string `json:"operations"`
+	// Manifest is the input of "apply -f -".
+	Manifest string `json:"manifest"`
+	// Catalog is the input of "provision --catalog -".
+	Catalog   string `json:"catalog"`
+	Namespace string `json:"namespace"`
+
+	applied int // number of times the manifest was read
+}
+
+// Parser parses the operations of a forecast in the form of the command line; names without a
+// namespace are in the given namespace.
+type Parser func(args []string, namespace string) ([]whatif.Step, error)
+
+// Steps parses and checks the operations before the cluster is read.
+func (q *WhatIf) Steps(parse Parser) ([]whatif.Step, error) {
+	steps, err := parse(q.Operations, cmp.Or(q.Namespace, metav1.NamespaceDefault))
+	if err == nil {
+		err = checkAffordable(steps)
+	}
+	if err == nil {
+		err = q.readCatalog(steps)
+	}
+	return steps, err
+}
 
 // newAllowance returns an allowance that ends the work with the context, and bounds the number of
 // created pods and nodes, including replicas, daemon pods on new nodes and objects in manifests.
 // Exceeding it ends the forecast with an error.
 func newAllowance(ctx context.Context) simulate.Allowance {
-	return simulate.Allowance{Stop: ctx.Err, Pods: mostAddedPods, Nodes: mostAddedNodes}
+	return simulate.Allowance{Stop: ctx.Err, Pods: MostAddedPods, Nodes: MostAddedNodes}
 }
 
 // checkAffordable rejects oversized steps before the cluster is read. It counts everything that can
@@ -57,11 +89,11 @@ func checkAffordable(steps []whatif.Step) error {
 		if s.Scale != nil {
 			pods = addSaturating(pods, s.Scale.Replicas)
 		}
-		if nodes > mostAddedNodes {
-			return fmt.Errorf("%s: a forecast adds at most %d nodes in sum", s.Words, mostAddedNodes)
+		if nodes > MostAddedNodes {
+			return fmt.Errorf("%s: a forecast adds at most %d nodes in sum", s.Words, MostAddedNodes)
 		}
-		if pods > mostAddedPods {
-			return fmt.Errorf("%s: a forecast adds at most %d pods in sum", s.Words, mostAddedPods)
+		if pods > MostAddedPods {
+			return fmt.Errorf("%s: a forecast adds at most %d pods in sum", s.Words, MostAddedPods)
 		}
 	}
 
@@ -74,7 +106,7 @@ func addSaturating(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
 
 // readCatalog reads the submitted catalog, if needed. It fills in the catalog at the placeholder
 // left by Parse.
-func (q *question) readCatalog(steps []whatif.Step) error {
+func (q *WhatIf) readCatalog(steps []whatif.Step) error {
 	for i, s := range steps {
 		if s.Catalog == nil {
 			continue
@@ -91,12 +123,12 @@ func (q *question) readCatalog(steps []whatif.Step) error {
 	return nil
 }
 
-// readState parses the submitted manifest, named "-". The dashboard never reads files of this
-// machine. The manifest is parsed again for each "apply", because the operations must not share
+// ReadApplied parses the submitted manifest, named "-". It never reads files of this machine. The
+// manifest is parsed again for each "apply", because the operations must not share
 // objects.
-func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set, error) {
+func (q *WhatIf) ReadApplied(files []string, over *manifest.Set) (*manifest.Set, error) {
 	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
-		return nil, errors.New("on the dashboard, apply -f - is the entered manifest: no file is read")
+		return nil, errors.New("apply -f - is the entered manifest: no file is read")
 	}
 	if q.applied++; q.applied > mostApplied {
 		return nil, fmt.Errorf("apply -f -: at most %d times in a forecast", mostApplied)
@@ -105,15 +137,15 @@ func (q *question) readState(files []string, over *manifest.Set) (*manifest.Set,
 	if err != nil {
 		return nil, err
 	}
-	if pods := estimatePods(set); pods > mostAddedPods {
-		return nil, fmt.Errorf("the manifest asks for %d pods: a forecast adds at most %d in sum", pods, mostAddedPods)
+	if pods := EstimatePods(set); pods > MostAddedPods {
+		return nil, fmt.Errorf("the manifest asks for %d pods: a forecast adds at most %d in sum", pods, MostAddedPods)
 	}
 	return set, nil
 }
 
-// estimatePods estimates the number of pods in the expanded manifests before any pod is created. A
+// EstimatePods estimates the number of pods in the expanded manifests before any pod is created. A
 // manifest of a kilobyte can request a billion pods.
-func estimatePods(set *manifest.Set) int {
+func EstimatePods(set *manifest.Set) int {
 	sum := addSaturating(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
 	for _, object := range set.Controllers() {
 		if l := workload.Of(object); l.Replicas != nil {
