@@ -95,6 +95,7 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 		text.Line("No node can be removed or replaced by a cheaper one.")
 	} else {
 		text.Line("Nodes that can be removed or replaced save %.4g an hour, %.0f a month:", r.Hour, r.Month)
+		text.Line("%.4g an hour afterwards, %.4g an hour today%s.", r.Before-r.Hour, r.Before, r.quality())
 		rows := [][]string{{"REMOVE", "ADD", "MOVES", "SAVED/H"}}
 		for _, e := range r.Exchanges {
 			rows = append(rows, []string{
@@ -124,6 +125,14 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 		text.Line("")
 		text.Table("", rows)
 	}
+}
+
+// quality describes the lower bound on the cost of the nodes.
+func (r *Replaced) quality() string {
+	if r.Least == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; at least %.4g an hour is required", r.Least)
 }
 
 // lots prints nodes as a table with one line per group of similar nodes.

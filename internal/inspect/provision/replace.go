@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -23,6 +25,10 @@ type Replaced struct {
 	// Hour and Month are the savings.
 	Hour  float64 `json:"savedPerHour"`
 	Month float64 `json:"savedPerMonth"`
+	// Before is the hourly cost of the nodes with a known price, and Least is a lower bound on the
+	// cost of any nodes for their pods; 0 if it is not known.
+	Before float64 `json:"costBeforePerHour"`
+	Least  float64 `json:"leastPerHour,omitempty"`
 	// Kept lists the nodes that stay, with the reason.
 	Kept []Kept `json:"kept"`
 }
@@ -52,73 +58,59 @@ type Kept struct {
 	Why  string `json:"why"`
 }
 
-// mostReplaced limits the number of examined nodes, the most expensive first. Each of them requires
-// opening a world, planning in it and draining twice.
-const mostReplaced = 64
+// mostTries limits the number of planned or proved exchanges. Each of them requires opening a world
+// and draining nodes in it.
+const mostTries = 64
 
 // drainTime limits a drain's wait for disruption budgets, in virtual time.
 const drainTime = 10 * time.Minute
 
 // replacer searches for exchanges. Each exchange is tried in the initial world after all earlier
-// exchanges were made. First, the method try makes a plan under the assumption that the nodes are
-// lost. Then it proves the result in another world: the new nodes exist, the old nodes are drained
+// exchanges were made. First, the method draft makes a plan under the assumption that the nodes are
+// lost. Then, prove carries it out in another world: the new nodes exist, the old nodes are drained
 // like by kubectl drain, with its refusals and the disruption budgets, and the scheduler places the
 // successors by its scores.
 //
-//	try(node-7): world 1: node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
-//	             world 2: that node is added, node-7 drained by the rules: all of its pods run
+//	draft(node-7): node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
+//	prove:         that node is added, node-7 drained by the rules: all of its pods run
 //
 // An error ends the search; a reason for a node to stay does not.
 type replacer struct {
-	open func() (*simulate.World, error)
-	p    *Plan
-	o    Options
-	out  *Replaced
+	open   func() (*simulate.World, error)
+	p      *Plan
+	o      Options
+	out    *Replaced
+	prices map[string]float64 // of the nodes that may be removed, by name
+	tries  int
 }
 
 // Replace finds exchanges. open opens a world equal to the plan's initial world.
 //
-// It first tries to remove all nodes together, which saves the most, and then each node separately.
-// The result is in p.Replaced.
+// It first removes many nodes together, which saves the most, and then each node separately. The
+// result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
-	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}}
+	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}, prices: map[string]float64{}}
 	w, err := r.world()
 	if err != nil {
 		return err
 	}
-
-	prices := map[string]float64{}
-	var names []string
-	for _, n := range w.Nodes() {
-		// Nodes bought by the plan do not exist yet, so they cannot be removed.
-		if slices.ContainsFunc(p.Nodes, func(bought Node) bool { return bought.Name == n.Name }) {
-			continue
-		}
-		price, known := p.catalog.priceOf(n)
-		if !known {
-			r.keep(n.Name, "its price is not known: the catalog has no such node, and it has no annotation "+PriceAnnotation)
-			continue
-		}
-		prices[n.Name] = price
-		names = append(names, n.Name)
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(prices[b], prices[a]) })
-	for _, name := range names[min(len(names), mostReplaced):] {
-		r.keep(name, fmt.Sprintf("only the %d most expensive nodes are considered", mostReplaced))
-	}
-
-	// In a far too large cluster, removing all of them together saves the most.
-	names = names[:min(len(names), mostReplaced)]
-	if len(names) > 1 {
-		if why, err := r.try(names, prices); err != nil || why == "" {
-			p.Replaced = r.out
-			return err
-		}
+	names := r.candidates(w)
+	if names, err = r.replaceMany(names); err != nil {
+		return err
 	}
 	for _, name := range names {
-		why, err := r.try([]string{name}, prices)
+		if len(names) > mostTries || r.tries >= mostTries {
+			r.keep(name, "no cheaper nodes were found for its pods together with those of other nodes")
+			continue
+		}
+		e, why, err := r.draft([]string{name})
 		if err != nil {
 			return err
+		}
+		if why == "" {
+			if _, why, err = r.prove(e); err != nil {
+				return err
+			}
 		}
 		if why != "" {
 			r.keep(name, why)
@@ -126,6 +118,89 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	}
 	p.Replaced = r.out
 	return nil
+}
+
+// candidates returns the nodes with a known price, those first that waste the most money.
+func (r *replacer) candidates(w *simulate.World) (names []string) {
+	waste := map[string]float64{}
+	for _, n := range w.Nodes() {
+		// Nodes bought by the plan do not exist yet, so they cannot be removed.
+		if slices.ContainsFunc(r.p.Nodes, func(bought Node) bool { return bought.Name == n.Name }) {
+			continue
+		}
+		price, known := r.p.catalog.priceOf(n)
+		if !known {
+			r.keep(n.Name, "its price is not known: the catalog has no such node, and it has no annotation "+PriceAnnotation)
+			continue
+		}
+		r.prices[n.Name] = price
+		r.out.Before += price
+		names = append(names, n.Name)
+		waste[n.Name] = price / (usedShare(w.Cluster().Node(n.Name)) + 0.01)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(waste[b], waste[a]) })
+	return names
+}
+
+// replaceMany repeatedly makes the exchange of many nodes that saves the most, until none saves
+// much. It returns the nodes that remain to be tried separately.
+func (r *replacer) replaceMany(names []string) (left []string, err error) {
+	for len(names) > 1 && r.tries < mostTries {
+		best, err := r.draftMany(names)
+		if err != nil || best == nil || best.Hour < worthwhile*r.out.Before {
+			return names, err
+		}
+		stuck, why, err := r.prove(best)
+		if err != nil {
+			return nil, err
+		}
+		if why == "" {
+			return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(best.Gone, name) }), nil
+		}
+		if len(stuck) == 0 {
+			return names, nil
+		}
+		for name, why := range stuck {
+			r.keep(name, why)
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return stuck[name] != "" })
+	}
+	return names, nil
+}
+
+// worthwhile is the share of the cluster's cost that an exchange of many nodes has to save, and
+// the share of the savings for which fewer nodes are replaced.
+const worthwhile = 0.005
+
+// draftMany drafts the removal of the most wasteful nodes. It returns the draft with the fewest
+// nodes among those that save about the most, or nil. Savings grow with the number of nodes until
+// the remaining nodes are full, and hardly change from there.
+func (r *replacer) draftMany(names []string) (best *Exchange, err error) {
+	const parts = 16
+	for least, most := 0, parts; least < most; {
+		part := (least + most) / 2
+		if best == nil && most == parts && least == 0 {
+			part = parts
+		}
+		e, _, err := r.draft(names[:max(len(names)*part/parts, 1)])
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case e != nil && (best == nil || e.Hour > (1-worthwhile)*best.Hour):
+			best, most = e, part-1
+		case part == parts:
+			most--
+		default:
+			least = part + 1
+		}
+	}
+	return best, nil
+}
+
+// usedShare returns the largest requested share of a node's CPU and memory.
+func usedShare(n *cluster.Node) float64 {
+	return max(percent(n.Requested.MilliCPU, n.Size.MilliCPU), percent(n.Requested.Memory, n.Size.Memory)) / 100
 }
 
 // keep records why a node stays.
@@ -142,67 +217,125 @@ func (r *replacer) world() (*simulate.World, error) {
 		return nil, err
 	}
 	for i := range r.out.Exchanges {
-		if _, err := r.carryOut(w, &r.out.Exchanges[i]); err != nil {
+		if _, _, err := r.carryOut(w, &r.out.Exchanges[i]); err != nil {
 			return nil, err
 		}
 	}
 	return w, nil
 }
 
-// try tries to remove nodes. It records the exchange and returns "", or returns the reason the
-// nodes cannot be removed.
-//
-// The first world plans: the nodes are drained by force, so all of their pods are pending, and
-// nodes are bought for these pods. The second world proves the plan, under the rules of a real
-// drain.
-func (r *replacer) try(names []string, prices map[string]float64) (why string, err error) {
+// draft returns the exchange that removes the nodes, or the reason for which it is impossible or
+// saves nothing. It empties the nodes by force, so all of their pods are pending, and plans nodes
+// for these pods.
+func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
+	r.tries++
 	if r.o.Progress != nil {
-		r.o.Progress(fmt.Sprintf("replacing %s", names[0]))
+		r.o.Progress(fmt.Sprintf("replacing %s", answer.List(len(names), func(i int) string { return names[i] })))
 	}
 	w, err := r.world()
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	before := waitingNames(w)
-	e := &Exchange{Gone: names, Nodes: []Node{}, Moves: []Move{}}
+	e = &Exchange{Gone: slices.Clone(names), Nodes: []Node{}, Moves: []Move{}}
 	for _, name := range names {
-		e.Hour += prices[name]
+		e.Hour += r.prices[name]
 		if _, err := w.Do(&simulate.Operation{Drain: forced(name)}); err != nil {
-			return "", err
+			return nil, "", err
 		}
 	}
 	w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
-	leaving := map[string]bool{}
-	for _, name := range names {
-		leaving[name] = true
-	}
-	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: leaving})
+	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: setOf(names)})
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	// Pods that were already pending before do not prevent the exchange.
 	for _, waiting := range planned.Pending {
 		if name := (simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}); !before[name] {
-			return fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
+			return nil, fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
 		}
 	}
 	e.Nodes = planned.Nodes
+	if len(names) == len(r.prices) && r.isBounded(w) {
+		r.out.Least = min(planned.Least, r.out.Before)
+	}
 	// Removed nodes save their price, minus the price of their replacements.
 	if e.Hour -= planned.Hour; e.Hour <= 1e-9 {
-		return fmt.Sprintf("nodes for its pods would cost %.4g an hour: not less", planned.Hour), nil
+		return nil, fmt.Sprintf("nodes for its pods would cost %.4g an hour: not less", planned.Hour), nil
 	}
+	return e, "", nil
+}
 
-	// The first world has pods deleted by force and proves nothing.
-	if w, err = r.world(); err != nil {
-		return "", err
+func setOf(names []string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range names {
+		set[name] = true
 	}
-	if why, err = r.carryOut(w, e); err != nil || why != "" {
-		return why, err
+	return set
+}
+
+// mostRepairs limits the number of times that an exchange buys more nodes because the scheduler's
+// scores leave pods pending.
+const mostRepairs = 6
+
+// isBounded reports whether the bound on the cost of new nodes also holds for the existing nodes: no
+// pod has another place, and no existing node costs less than the same node of the catalog.
+func (r *replacer) isBounded(w *simulate.World) bool {
+	if len(r.out.Kept)+len(r.p.Nodes) > 0 {
+		return false
 	}
-	r.out.Exchanges = append(r.out.Exchanges, *e)
-	r.out.Hour += e.Hour
-	r.out.Month = r.out.Hour * hoursOfMonth
-	return "", w.Err()
+	for _, n := range w.Nodes() {
+		cheaper := func(o Offer) bool { return o.sells(n) && o.Price <= r.prices[n.Name]+tiny }
+		if r.prices[n.Name] > 0 && !slices.ContainsFunc(r.p.catalog.Offers, cheaper) {
+			return false
+		}
+	}
+	return true
+}
+
+// prove carries out an exchange by the rules and records it, or returns the reason for its failure
+// and the nodes that cannot be emptied. The world of draft has pods deleted by force and proves
+// nothing.
+func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err error) {
+	for repairs := range mostRepairs {
+		r.tries++
+		w, err := r.world()
+		if err != nil {
+			return nil, "", err
+		}
+		before := waitingNames(w)
+		if stuck, why, err = r.carryOut(w, e); err != nil || len(stuck) > 0 {
+			return stuck, why, err
+		}
+		if why == "" {
+			r.out.Exchanges = append(r.out.Exchanges, *e)
+			r.out.Hour += e.Hour
+			r.out.Month = r.out.Hour * hoursOfMonth
+			return nil, "", w.Err()
+		}
+		if len(before) == len(waitingNames(w)) {
+			return nil, why, nil
+		}
+		m := newMaker(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: setOf(e.Gone)})
+		more, err := m.make()
+		if err != nil {
+			return nil, "", err
+		}
+		// The scores spread pods over any additional room, so buy twice as much each time.
+		for _, n := range more.Nodes {
+			for range 1<<repairs - 1 {
+				m.node(n.offer)
+			}
+		}
+		e.Nodes = append(e.Nodes, more.Nodes...)
+		for _, n := range more.Nodes {
+			e.Hour -= n.Price
+		}
+		if e.Hour <= 1e-9 || len(more.Nodes) == 0 {
+			return nil, why, nil
+		}
+	}
+	return nil, why, nil
 }
 
 // forced returns a drain that empties the node, regardless of budgets and kubectl's refusals.
@@ -213,13 +346,13 @@ func forced(node string) *simulate.Drain {
 }
 
 // carryOut adds the new nodes, and drains and removes the old ones. It returns the reason for a
-// failure, or "" after success; e.Moves then lists the pods' new places. After a failure, the world
-// is unusable.
-func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
+// failure, or "" after success; e.Moves then lists the pods' new places. stuck has the nodes that
+// cannot be emptied, with the reason. After a failure, the world is unusable.
+func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]string, why string, err error) {
 	before, departed := waitingNames(w), len(w.Departures())
 	// Check the minimum sizes of node groups before any attempt.
 	if why := r.p.catalog.keepsGroups(w, e); why != "" {
-		return why, nil
+		return nil, why, nil
 	}
 	spot := shareOfSpot(w)
 	var made []metav1.Object
@@ -227,16 +360,17 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 		made = append(made, r.p.catalog.Offers[n.offer].named(n.Name, w))
 	}
 	if _, err := w.Apply(manifest.Assemble("the exchange", made)); err != nil {
-		return "", err
+		return nil, "", err
 	}
 	// Pending pods may take the new nodes first, like in a live cluster.
 	w.Settle()
 
 	for _, name := range e.Gone { // so that no successor lands on another node to be removed
 		if _, err := w.Do(&simulate.Operation{Cordon: &simulate.Nodes{Node: name}}); err != nil {
-			return "", err
+			return nil, "", err
 		}
 	}
+	stuck = map[string]string{}
 	for _, name := range e.Gone {
 		drain := forced(name)
 		// Unlike in the first world, budgets apply, and pods without a controller prevent the
@@ -244,30 +378,38 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 		drain.Force, drain.DisableEviction = false, false
 		done, err := w.Do(&simulate.Operation{Drain: drain})
 		if err != nil {
-			return "", err
+			return nil, "", err
 		}
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
 		for _, list := range [][]simulate.Blocked{done.Drain.Refused, done.Drain.Blocked} {
 			if len(list) > 0 {
 				b := list[0]
-				return fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name,
-					cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go")), nil
+				stuck[name] = fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name,
+					cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go"))
 			}
+		}
+		if stuck[name] != "" {
+			continue
 		}
 		// Remove the node only when it is empty; DaemonSet pods are removed with it.
 		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
-			return "", err
+			return nil, "", err
 		}
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
 	}
 
+	for _, name := range e.Gone {
+		if stuck[name] != "" {
+			return stuck, stuck[name], w.Err()
+		}
+	}
 	// A previously exceeded share must not grow.
 	if after := shareOfSpot(w); r.o.Spot != nil && after > max(spot, *r.o.Spot)+tiny {
-		return fmt.Sprintf("spot would have %.1f %% of the CPU", 100*after), nil
+		return nil, fmt.Sprintf("spot would have %.1f %% of the CPU", 100*after), nil
 	}
 	for name := range waitingNames(w) {
 		if !before[name] {
-			return fmt.Sprintf("pod %s/%s would stay pending where the scheduler chooses by its scores", name.Namespace, name.Name), nil
+			return nil, fmt.Sprintf("pod %s/%s would stay pending where the scheduler chooses by its scores", name.Namespace, name.Name), nil
 		}
 	}
 	e.Moves = e.Moves[:0]
@@ -277,7 +419,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 			e.Moves = append(e.Moves, Move{Pod: next.Namespace + "/" + d.Name, From: d.Node, To: node})
 		}
 	}
-	return "", w.Err()
+	return nil, "", w.Err()
 }
 
 // keepsGroups describes a node group with too few nodes after an exchange, or returns "".
@@ -332,11 +474,15 @@ func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
 		return price, err == nil
 	}
 	for i := range c.Offers { // cheapest first
-		o := &c.Offers[i]
-		if o.Type != "" && o.Type == n.Labels[v1.LabelInstanceTypeStable] && o.Zone == n.Labels[v1.LabelTopologyZone] &&
-			o.CapacityType == n.Labels[capacityTypeLabel] {
+		if o := &c.Offers[i]; o.sells(n) {
 			return o.Price, true
 		}
 	}
 	return 0, false
+}
+
+// sells reports whether a node is of the offer's type, zone and capacity type.
+func (o *Offer) sells(n *v1.Node) bool {
+	return o.Type != "" && o.Type == n.Labels[v1.LabelInstanceTypeStable] && o.Zone == n.Labels[v1.LabelTopologyZone] &&
+		o.CapacityType == n.Labels[capacityTypeLabel]
 }

@@ -49,6 +49,7 @@ type pods struct {
 	// sorted caches the pods of named in order of their names. It is nil after a pod was added or
 	// removed.
 	sorted   []*pod
+	ended    map[*pod]bool      // the ended pods, if the world is lasting
 	placed   map[types.UID]*pod // the pods on nodes, if the world is lasting
 	entered  int                // number of added pods
 	homed    int                // number of pods added with a node
@@ -198,6 +199,9 @@ func (s *pods) registerPod(p *pod) {
 	if p.object != nil {
 		s.named[Name{p.object.Namespace, p.object.Name}] = p
 		s.sorted = nil
+		if rules.IsTerminal(p.object) {
+			s.ended[p] = true
+		}
 		s.scheduler.keepObject(p, p.object)
 	}
 }
@@ -210,6 +214,7 @@ func (s *pods) forgetPod(p *pod) {
 		p.charged = false
 	}
 	s.claims.Release(p.object)
+	delete(s.ended, p)
 	if name := (Name{p.object.Namespace, p.object.Name}); s.named[name] == p {
 		delete(s.named, name)
 		s.sorted = nil

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // readiness is the state of a pod on its node, as reported by kubelets and node health.
@@ -83,11 +81,11 @@ func (s *pods) podsOn(name string) []*pod {
 }
 
 // endedOn lists the ended pods on a node by name. The core does not track them, because they take
-// no room. It visits all pods.
+// no room.
 func (s *pods) endedOn(node string) []*pod {
 	var list []*pod
-	for _, p := range s.named {
-		if p.object.Spec.NodeName == node && rules.IsTerminal(p.object) {
+	for p := range s.ended {
+		if p.object.Spec.NodeName == node {
 			list = append(list, p)
 		}
 	}

@@ -122,7 +122,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds,
 		claims: &w.claims, reactions: &w.reactions,
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
-		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{},
+		lasting: lasting, named: map[Name]*pod{}, ended: map[*pod]bool{}, placed: map[types.UID]*pod{},
 	}
 
 	w.nodes = nodes{
