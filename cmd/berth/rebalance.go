@@ -68,6 +68,7 @@ Goals, the most important first (default: heal):
                          the scheduler's plugin Fragmentation configures or learns
   defragment=POD[,POD]   room for these pending pods: for all of them, or for none
 
+Cheaper nodes for all pods: berth rebalance cost.
 With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead.`,
 		Example: `  berth rebalance
   berth rebalance heal consolidate=2 -o wide
@@ -92,6 +93,7 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 			"violated after the plan: "+strings.Join(rebalance.Conditions, ","))
 	b.CompleteFlags(cmd, &b.namespace)
 	query.CompleteChoices(cmd, "fail-on", rebalance.Conditions...)
+	cmd.AddCommand(newCostCommand())
 	return cmd
 }
 

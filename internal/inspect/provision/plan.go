@@ -27,6 +27,8 @@ type Options struct {
 	// Spot, if set, is the maximum share of spot capacity in the CPU of all nodes afterwards: from
 	// 0 to 1.
 	Spot *float64
+	// MaxMoves, if not 0, limits the number of pods that leave replaced nodes.
+	MaxMoves int
 	// Progress, if set, receives progress messages.
 	Progress func(words string)
 

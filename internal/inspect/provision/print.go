@@ -99,8 +99,7 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 		rows := [][]string{{"REMOVE", "ADD", "MOVES", "SAVED/H"}}
 		for _, e := range r.Exchanges {
 			rows = append(rows, []string{
-				answer.List(len(e.Gone), func(i int) string { return e.Gone[i] }),
-				dash(answer.List(len(e.Nodes), func(i int) string { return e.Nodes[i].Name + " (" + dash(e.Nodes[i].Type) + ")" })),
+				namesOf(e.Gone, wide), dash(addedNodes(e.Nodes, wide)),
 				fmt.Sprint(len(e.Moves)), fmt.Sprintf("%.4g", e.Hour),
 			})
 		}
@@ -125,6 +124,32 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 		text.Line("")
 		text.Table("", rows)
 	}
+}
+
+// mostNames limits the number of nodes named in a cell of a table.
+const mostNames = 3
+
+// namesOf lists the nodes to remove. Without wide, it names the first ones.
+func namesOf(names []string, wide bool) string {
+	if wide || len(names) <= mostNames {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNames], ", "), len(names)-mostNames)
+}
+
+// addedNodes lists the nodes to buy. Without wide, it counts many nodes by type.
+func addedNodes(nodes []Node, wide bool) string {
+	var list []string
+	if !wide && len(nodes) > mostNames {
+		for _, l := range sorted(nodes) {
+			list = append(list, fmt.Sprintf("%d %s", l.count, cmp.Or(l.Type, l.Pool)))
+		}
+	} else {
+		for _, n := range nodes {
+			list = append(list, n.Name+" ("+dash(n.Type)+")")
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // quality describes the lower bound on the cost of the nodes.

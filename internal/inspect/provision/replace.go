@@ -81,6 +81,9 @@ type replacer struct {
 	o      Options
 	out    *Replaced
 	prices map[string]float64 // of the nodes that may be removed, by name
+	pods   map[string]int     // the numbers of their pods without those of DaemonSets
+	offers map[string]int     // their offers in the catalog, if any
+	moves  int                // number of pods on the nodes of all exchanges
 	tries  int
 }
 
@@ -89,7 +92,7 @@ type replacer struct {
 // It first removes many nodes together, which saves the most, and then each node separately. The
 // result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
-	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}, prices: map[string]float64{}}
+	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}, prices: map[string]float64{}, pods: map[string]int{}, offers: map[string]int{}}
 	w, err := r.world()
 	if err != nil {
 		return err
@@ -99,8 +102,12 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 		return err
 	}
 	for _, name := range names {
-		if len(names) > mostTries || r.tries >= mostTries {
+		switch {
+		case len(names) > mostTries || r.tries >= mostTries:
 			r.keep(name, "no cheaper nodes were found for its pods together with those of other nodes")
+			continue
+		case len(r.movable([]string{name})) == 0:
+			r.keep(name, "the maximum number of moves is reached")
 			continue
 		}
 		e, why, err := r.draft([]string{name})
@@ -114,6 +121,8 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 		}
 		if why != "" {
 			r.keep(name, why)
+		} else {
+			r.commit(e)
 		}
 	}
 	p.Replaced = r.out
@@ -136,28 +145,32 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 		r.prices[n.Name] = price
 		r.out.Before += price
 		names = append(names, n.Name)
+		if i := slices.IndexFunc(r.p.catalog.Offers, func(o Offer) bool { return o.sells(n) }); i >= 0 {
+			r.offers[n.Name] = i
+		}
+		r.pods[n.Name] = len(podsOf(w.Cluster().Node(n.Name)))
 		waste[n.Name] = price / (usedShare(w.Cluster().Node(n.Name)) + 0.01)
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(waste[b], waste[a]) })
 	return names
 }
 
-// replaceMany repeatedly makes the exchange of many nodes that saves the most, until none saves
-// much. It returns the nodes that remain to be tried separately.
+// replaceMany makes the exchange of many nodes that saves the most. It returns the nodes that remain
+// to be tried separately.
 func (r *replacer) replaceMany(names []string) (left []string, err error) {
 	for len(names) > 1 && r.tries < mostTries {
-		best, err := r.draftMany(names)
-		if err != nil || best == nil || best.Hour < worthwhile*r.out.Before {
-			return names, err
-		}
-		stuck, why, err := r.prove(best)
+		drafts, err := r.draftMany(names)
 		if err != nil {
 			return nil, err
 		}
-		if why == "" {
+		best, stuck, err := r.proveBest(drafts)
+		switch {
+		case err != nil:
+			return nil, err
+		case best != nil:
+			r.commit(best)
 			return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(best.Gone, name) }), nil
-		}
-		if len(stuck) == 0 {
+		case len(stuck) == 0:
 			return names, nil
 		}
 		for name, why := range stuck {
@@ -168,34 +181,106 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 	return names, nil
 }
 
+// proveBest returns the exchange that saves the most according to its proof, or nil. If a node
+// cannot be emptied, it returns such nodes instead. It proves drafts in order until the others
+// cannot save much more.
+func (r *replacer) proveBest(drafts []*Exchange) (best *Exchange, stuck map[string]string, err error) {
+	for _, e := range drafts {
+		if e.Hour < worthwhile*r.out.Before || best != nil && best.Hour > (1-2*worthwhile)*e.Hour {
+			continue
+		}
+		var why string
+		if stuck, why, err = r.prove(e); err != nil || len(stuck) > 0 {
+			return nil, stuck, err
+		}
+		if why == "" && (best == nil || e.Hour > best.Hour) {
+			best = e
+		}
+	}
+	return best, nil, nil
+}
+
+// commit adds a proved exchange to the result.
+func (r *replacer) commit(e *Exchange) {
+	r.out.Exchanges = append(r.out.Exchanges, *e)
+	for _, name := range e.Gone {
+		r.moves += r.pods[name]
+	}
+	r.out.Hour += e.Hour
+	r.out.Month = r.out.Hour * hoursOfMonth
+}
+
 // worthwhile is the share of the cluster's cost that an exchange of many nodes has to save, and
 // the share of the savings for which fewer nodes are replaced.
 const worthwhile = 0.005
 
-// draftMany drafts the removal of the most wasteful nodes. It returns the draft with the fewest
-// nodes among those that save about the most, or nil. Savings grow with the number of nodes until
-// the remaining nodes are full, and hardly change from there.
-func (r *replacer) draftMany(names []string) (best *Exchange, err error) {
+// draftMany drafts exchanges of many nodes: first the one with the fewest nodes that saves about the
+// most, then others that may save as much. Savings grow with the number of replaced nodes until the
+// remaining nodes are full, and hardly change from there.
+func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 	const parts = 16
-	for least, most := 0, parts; least < most; {
+	names = r.movable(names)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	all, _, err := r.draft(names)
+	if err != nil || all == nil {
+		return nil, err
+	}
+	fewest := all
+	for least, most := 0, parts-1; least < most; {
 		part := (least + most) / 2
-		if best == nil && most == parts && least == 0 {
-			part = parts
-		}
 		e, _, err := r.draft(names[:max(len(names)*part/parts, 1)])
 		if err != nil {
 			return nil, err
 		}
-		switch {
-		case e != nil && (best == nil || e.Hour > (1-worthwhile)*best.Hour):
-			best, most = e, part-1
-		case part == parts:
-			most--
-		default:
+		if e != nil && e.Hour > (1-worthwhile)*fewest.Hour {
+			fewest, most = e, part-1
+		} else {
 			least = part + 1
 		}
 	}
-	return best, nil
+	// If all nodes were new, some of them would be like existing nodes, which can stay.
+	like, _, err := r.draft(r.unlike(names, all.Nodes))
+	if err != nil {
+		return nil, err
+	}
+	drafts = []*Exchange{fewest}
+	for _, e := range []*Exchange{like, all} {
+		if e != nil && e != fewest {
+			drafts = append(drafts, e)
+		}
+	}
+	return drafts, nil
+}
+
+// unlike returns the nodes without counterpart among the new nodes. Of nodes of the same kind, the
+// last ones are kept, which waste the least.
+func (r *replacer) unlike(names []string, nodes []Node) (list []string) {
+	wanted := map[int]int{}
+	for _, n := range nodes {
+		wanted[n.offer]++
+	}
+	for _, name := range slices.Backward(names) {
+		if offer, ok := r.offers[name]; ok && wanted[offer] > 0 {
+			wanted[offer]--
+			continue
+		}
+		list = append(list, name)
+	}
+	slices.Reverse(list)
+	return list
+}
+
+// movable returns the first of the nodes, as many as the limit on moved pods allows.
+func (r *replacer) movable(names []string) []string {
+	sum := r.moves
+	for i, name := range names {
+		if sum += r.pods[name]; r.o.MaxMoves > 0 && sum > r.o.MaxMoves {
+			return names[:i]
+		}
+	}
+	return names
 }
 
 // usedShare returns the largest requested share of a node's CPU and memory.
@@ -293,8 +378,9 @@ func (r *replacer) isBounded(w *simulate.World) bool {
 	return true
 }
 
-// prove carries out an exchange by the rules and records it, or returns the reason for its failure
-// and the nodes that cannot be emptied. The world of draft has pods deleted by force and proves
+// prove carries out an exchange by the rules, or returns the reason for its failure and the nodes
+// that cannot be emptied. It adds nodes to the exchange for pods that the scheduler's scores leave
+// pending. The world of draft has pods deleted by force and proves
 // nothing.
 func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err error) {
 	for repairs := range mostRepairs {
@@ -308,9 +394,6 @@ func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err 
 			return stuck, why, err
 		}
 		if why == "" {
-			r.out.Exchanges = append(r.out.Exchanges, *e)
-			r.out.Hour += e.Hour
-			r.out.Month = r.out.Hour * hoursOfMonth
 			return nil, "", w.Err()
 		}
 		if len(before) == len(waitingNames(w)) {

@@ -1,0 +1,193 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package provision
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+var clusters = flag.Int("clusters", 4, "number of random clusters to repack")
+
+// TestRepackedClustersAreNearTheBound verifies that replacing nodes of random half-empty clusters
+// leaves no pod pending and costs little more than the lower bound.
+func TestRepackedClustersAreNearTheBound(t *testing.T) {
+	sum, worst := 0.0, 0.0
+	for seed := range uint64(*clusters) {
+		objects, catalog := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 10+int(seed*7%40))
+		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := Make(w, catalog, Options{Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := plan.Replace(w.Twin, Options{Seed: seed}); err != nil {
+			t.Fatal(err)
+		}
+		r := plan.Replaced
+		after := r.Before - r.Hour
+		if r.Least <= 0 || after < r.Least-tiny {
+			t.Errorf("seed %d: costs %v, and the lower bound is %v", seed, after, r.Least)
+		}
+		gap := 100 * (after/r.Least - 1)
+		t.Logf("seed %d: %d nodes, %.2f -> %.2f, at least %.2f: %.1f %%, %d exchanges", seed, len(w.Nodes()), r.Before, after, r.Least, gap, len(r.Exchanges))
+		sum, worst = sum+gap, max(worst, gap)
+		checkReplaced(t, seed, w, plan)
+	}
+	mean := sum / float64(*clusters)
+	t.Logf("%d clusters: %.1f %% above the bound on average, %.1f %% at worst", *clusters, mean, worst)
+	if mean > 10 || worst > 30 {
+		t.Errorf("%.1f %% above the bound on average, %.1f %% at worst", mean, worst)
+	}
+}
+
+// BenchmarkRepack measures planning for half-empty clusters; it includes opening the worlds. cost/h
+// is the cost afterwards, and bound/h is the lower bound.
+func BenchmarkRepack(b *testing.B) {
+	for _, nodes := range []int{250, 1000, 5000} {
+		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
+			objects, catalog := halfEmpty(rand.New(rand.NewPCG(1, 77)), nodes)
+			for b.Loop() {
+				w, err := simulate.Open(manifest.Assemble("bench", objects), simulate.Options{Seed: 1})
+				if err != nil {
+					b.Fatal(err)
+				}
+				plan, err := Make(w, catalog, Options{})
+				if err == nil {
+					err = plan.Replace(w.Twin, Options{})
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+				r := plan.Replaced
+				b.ReportMetric(r.Before, "before/h")
+				b.ReportMetric(r.Before-r.Hour, "cost/h")
+				b.ReportMetric(r.Least, "bound/h")
+			}
+		})
+	}
+}
+
+// checkReplaced carries out the exchanges with the operations of a user and the scheduler's scores,
+// and verifies that all pods run.
+func checkReplaced(t *testing.T, seed uint64, of *simulate.World, plan *Plan) {
+	t.Helper()
+	w, err := of.Twin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Settle()
+	for _, e := range plan.Replaced.Exchanges {
+		var made []metav1.Object
+		for _, n := range e.Nodes {
+			made = append(made, plan.catalog.Offers[n.offer].named(n.Name, w))
+		}
+		if _, err := w.Apply(manifest.Assemble("new nodes", made)); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range e.Gone {
+			if _, err := w.Do(&simulate.Operation{Cordon: &simulate.Nodes{Node: name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range e.Gone {
+			drain := &simulate.Drain{Nodes: simulate.Nodes{Node: name}}
+			if _, err := w.Do(&simulate.Operation{Drain: drain}); err != nil {
+				t.Fatal(err)
+			}
+			w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+			if w.HoldsPods(name) {
+				t.Errorf("seed %d: node %s is not empty after its drain", seed, name)
+			}
+			if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if waiting := waitingNames(w); len(waiting) > 0 {
+		t.Errorf("seed %d: %d pods are pending afterwards", seed, len(waiting))
+	}
+}
+
+// halfEmpty returns a random cluster whose nodes were full before half of the pods left, and the
+// catalog with its types of nodes.
+func halfEmpty(r *rand.Rand, nodes int) (list []metav1.Object, c *Catalog) {
+	c = &Catalog{}
+	for _, cpu := range []int64{4, 8, 16} {
+		for family, ratio := range map[string]int64{"c": 2, "m": 4, "r": 8} {
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
+				v1.LabelInstanceTypeStable: fmt.Sprintf("%s-%d", family, cpu), v1.LabelTopologyZone: "a",
+			}}}
+			node.Status.Allocatable = v1.ResourceList{
+				v1.ResourceCPU:    *resource.NewMilliQuantity(cpu*1000-100, resource.DecimalSI),
+				v1.ResourceMemory: *resource.NewQuantity((cpu*ratio)<<30-500<<20, resource.BinarySI),
+				v1.ResourcePods:   *resource.NewQuantity(110, resource.DecimalSI),
+			}
+			price := float64(cpu)*0.025 + float64(cpu*ratio)*0.001
+			c.Offers = append(c.Offers, Offer{Pool: "p", Type: node.Labels[v1.LabelInstanceTypeStable], Zone: "a", Price: price, Node: node, pool: -1})
+		}
+	}
+	slices.SortFunc(c.Offers, func(a, b Offer) int { return int(1e6 * (a.Price - b.Price)) })
+
+	yes := true
+	for i := range 4 + r.IntN(8) {
+		name := fmt.Sprintf("web-%d", i)
+		set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+		set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+		set.Spec.Template.Labels = map[string]string{"app": name}
+		set.Spec.Template.Spec.Containers = []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+			v1.ResourceCPU:    *resource.NewMilliQuantity(150+50*r.Int64N(22), resource.DecimalSI),
+			v1.ResourceMemory: *resource.NewQuantity((400+100*r.Int64N(17))<<20, resource.BinarySI),
+		}}}}
+		list = append(list, set)
+	}
+	owners := list
+	for i := range nodes {
+		o := &c.Offers[r.IntN(len(c.Offers))]
+		node := o.Node.DeepCopy()
+		node.Name = fmt.Sprintf("node-%d", i)
+		node.Labels[v1.LabelHostname] = node.Name
+		list = append(list, node)
+		cpu, memory := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy()
+		for n := range 40 {
+			set := owners[r.IntN(len(owners))].(*appsv1.ReplicaSet)
+			requests := set.Spec.Template.Spec.Containers[0].Resources.Requests
+			cpu.Sub(*requests.Cpu())
+			memory.Sub(*requests.Memory())
+			if cpu.Sign() < 0 || memory.Sign() < 0 {
+				break
+			}
+			if r.IntN(2) == 0 {
+				continue // the pod has left
+			}
+			name := fmt.Sprintf("%s-%d-%d", set.Name, i, n)
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: set.Spec.Template.Labels,
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set.Name, UID: set.UID, Controller: &yes}}}}
+			pod.Spec = *set.Spec.Template.Spec.DeepCopy()
+			pod.Spec.NodeName = node.Name
+			pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+			count := int32(1)
+			if set.Spec.Replicas != nil {
+				count += *set.Spec.Replicas
+			}
+			set.Spec.Replicas = &count
+			list = append(list, pod)
+		}
+	}
+	return list, c
+}
