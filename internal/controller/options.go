@@ -12,11 +12,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requestcontroller"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/kube/lead"
@@ -37,16 +39,17 @@ var former = map[string]string{"nodelifecycle": nodecontroller.Name}
 // Options are the command's flags. Flags shared with kube-controller-manager have its names,
 // meanings and defaults.
 type Options struct {
-	Controllers []string           // in the order given; the first mention of a name counts
-	Health      string             // address of the health and metrics endpoints; "" for none
-	Profiling   bool               // also serve profiles at Health
-	Lead        lead.Options       // leader election of all controllers together
-	Lock        string             // kind of the leader-election object
-	Eviction    eviction.Options   // evictions for taints of nodes and of devices
-	NodeHealth  nodehealth.Options // kube-controller-manager's flags
-	Rebalance   RebalanceOptions   // flags of the controller rebalance, which is off by default
-	Shadow      ShadowOptions      // flags of the shadow, which only compares
-	Journal     records.Flags      // no journal is written if Dir is ""
+	Controllers []string             // in the order given; the first mention of a name counts
+	Health      string               // address of the health and metrics endpoints; "" for none
+	Profiling   bool                 // also serve profiles at Health
+	Lead        lead.Options         // leader election of all controllers together
+	Lock        string               // kind of the leader-election object
+	Eviction    eviction.Options     // evictions for taints of nodes and of devices
+	NodeHealth  nodehealth.Options   // kube-controller-manager's flags
+	Rebalance   RebalanceOptions     // flags of the controller rebalance, which is off by default
+	Guard       execute.GuardOptions // flags of the eviction guard, which is off by default
+	Shadow      ShadowOptions        // flags of the shadow, which only compares
+	Journal     records.Flags        // no journal is written if Dir is ""
 
 	flags *pflag.FlagSet // flags as given, for /flagz
 }
@@ -66,6 +69,7 @@ func DefaultOptions() Options {
 		Eviction:    eviction.Options{InFlight: eviction.DefaultInFlight},
 		NodeHealth:  health,
 		Rebalance:   RebalanceOptions{Every: 5 * time.Minute},
+		Guard:       execute.GuardOptions{Options: evictionguard.DefaultOptions(), Share: 0.02},
 	}
 }
 
@@ -92,6 +96,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Journal.AddFlags(flags, "record the controllers' input and actions below this folder, for berth replay")
 
 	o.Rebalance.addFlags(flags)
+	o.Guard.AddFlags(flags)
+	flags.Float64Var(&o.Guard.Share, "guard-share", o.Guard.Share,
+		"eviction guard: most pods that are replaced at the same time, as a share of the cluster's pods, but at least 10; half of them in one namespace")
 	o.Lead.AddFlags(flags)
 	flags.StringVar(&o.Lock, "leader-elect-resource-lock", o.Lock, "kind of object that is the lock: leases")
 
@@ -143,6 +150,12 @@ func (o *Options) Validate() error {
 	}
 	if err := o.Rebalance.validateOptions(o); err != nil {
 		return err
+	}
+	if err := o.Guard.Validate(); err != nil {
+		return err
+	}
+	if o.Guard.Share < 0 || o.Guard.Share > 1 {
+		return fmt.Errorf("--guard-share: %v: must be 0 to 1", o.Guard.Share)
 	}
 	if o.Shadow.On && o.Journal.Dir != "" {
 		return fmt.Errorf("--journal: cannot be used with --shadow")
@@ -244,6 +257,10 @@ func (o *Options) configzMap() map[string]any {
 			"policy": o.Rebalance.Policy, "goals": o.Rebalance.Goals, "every": o.Rebalance.Every.String(),
 			"schedulerConfig": o.Rebalance.Config, "sampled": o.Rebalance.Sampled,
 			"surge": o.Rebalance.Surge,
+		},
+
+		"evictionGuard": map[string]any{
+			"deadline": o.Guard.Deadline.String(), "fallback": o.Guard.Fallback, "choices": o.Guard.Choices, "share": o.Guard.Share,
 		},
 	}}
 }

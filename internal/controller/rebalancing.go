@@ -172,7 +172,7 @@ func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interfa
 // runGuard replaces pods with held evictions while this replica leads.
 func (c *Controller) runGuard(ctx context.Context, client kubernetes.Interface, events *eventlog.Log) {
 	c.keepMoving(ctx, client, &c.guard, func(profiles []*plugins.Profile) *movecontroller.Mover {
-		return movecontroller.NewGuard(client, events, profiles)
+		return movecontroller.NewGuard(client, events, profiles, c.options.Guard)
 	})
 }
 

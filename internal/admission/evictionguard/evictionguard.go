@@ -16,7 +16,7 @@ import (
 const (
 	// RequestedAnnotation holds the time of the first refused eviction, in RFC 3339.
 	RequestedAnnotation = "berth.dev/eviction-requested"
-	// StatusAnnotation holds the controller's status: Held or Admitted, followed by a message.
+	// StatusAnnotation holds the controller's status: Held, Admitted or Denied, followed by a message.
 	StatusAnnotation = "berth.dev/eviction-status"
 	// ReplacedAnnotation on an Eviction states that a replacement is ready, so that the eviction is
 	// not held.
@@ -27,11 +27,15 @@ const (
 const (
 	Held     = "held: "
 	Admitted = "admitted: "
+	Denied   = "denied: "
 )
 
-// DefaultDeadline is shorter than the deadlines of common evictors. It is also the longest one, and
-// the time for which the controller tries to replace a pod.
-const DefaultDeadline = 10 * time.Minute
+const (
+	// DefaultDeadline is shorter than the deadlines of common evictors. It is also the longest one.
+	DefaultDeadline = 10 * time.Minute
+	// ShortestDeadline is long enough for a controller that restarts to answer.
+	ShortestDeadline = time.Minute
+)
 
 const (
 	// answersWithin is the time within which the controller reports a status. Without a status, no
@@ -41,10 +45,15 @@ const (
 	skew = time.Minute
 )
 
-// Guarded reports whether evictions of the pod are held. These are ready pods of ReplicaSets, the
-// only pods that Berth can replace before they leave.
-func Guarded(pod *v1.Pod) bool {
-	return pod.DeletionTimestamp == nil && !rules.IsTerminal(pod) && rules.ControllerKind(pod) == rules.ReplicaSet && isReady(pod)
+// Holds reports whether evictions of the pod may be held. These are ready pods of ReplicaSets, which
+// Berth can replace before they leave, and by the options also pods of other controllers and bare
+// pods, but not of DaemonSets and nodes.
+func (o *Options) Holds(pod *v1.Pod) bool {
+	if pod.DeletionTimestamp != nil || rules.IsTerminal(pod) || !isReady(pod) {
+		return false
+	}
+	kind := rules.ControllerKind(pod)
+	return kind == rules.ReplicaSet || o.holdsOthers() && kind != rules.DaemonSet && kind != rules.Node
 }
 
 func isReady(pod *v1.Pod) bool {
@@ -66,6 +75,7 @@ func Requested(pod *v1.Pod, now time.Time, deadline time.Duration) (at time.Time
 // Verdict is the decision about an eviction of a guarded pod.
 type Verdict struct {
 	Admit  bool
+	Deny   bool   // refused for good
 	First  bool   // not admitted, and the request must be recorded in the pod
 	Reason string // of an admission, for metrics: controller, deadline or unanswered
 	// Message explains a refusal.
@@ -74,10 +84,15 @@ type Verdict struct {
 
 // Judge decides about an eviction of a guarded pod. first is the time at which the caller first saw
 // an eviction of this pod, which bounds the delay if another client keeps rewriting the annotation.
-func Judge(pod *v1.Pod, now, first time.Time, deadline time.Duration) Verdict {
-	at, ok := Requested(pod, now, deadline)
-	status := pod.Annotations[StatusAnnotation]
+func (o *Options) Judge(pod *v1.Pod, now, first time.Time) Verdict {
+	at, ok := Requested(pod, now, o.Deadline)
+	status, deadline := pod.Annotations[StatusAnnotation], o.Deadline
+	if o.chooses(Deny) {
+		deadline += answersWithin // the controller denies before this replica admits
+	}
 	switch {
+	case ok && strings.HasPrefix(status, Denied) && o.chooses(Deny):
+		return Verdict{Deny: true, Message: strings.TrimPrefix(status, Denied)}
 	case now.Sub(first) >= deadline, ok && now.Sub(at) >= deadline:
 		return Verdict{Admit: true, Reason: "deadline"}
 	case !ok:

@@ -33,7 +33,8 @@ func TestEvictionsAreHeldUntilTheControllerOrTheDeadlineAdmitsThem(t *testing.T)
 		"unreadable":                         {requested: "soon", status: Admitted + "me", record: true},
 	} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{RequestedAnnotation: c.requested, StatusAnnotation: c.status}}}
-		got := Judge(pod, now, now.Add(-c.first), DefaultDeadline)
+		options := DefaultOptions()
+		got := options.Judge(pod, now, now.Add(-c.first))
 		if got.Admit != c.admit || got.First != c.record || got.Reason != c.reason || (got.Message == "") != c.admit {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -47,7 +48,8 @@ func TestOnlyReadyPodsOfReplicaSetsAreGuarded(t *testing.T) {
 			Status:     v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
 		}
 	}
-	if !Guarded(owned("ReplicaSet")) {
+	options := DefaultOptions()
+	if !options.Holds(owned("ReplicaSet")) {
 		t.Error("a ready pod of a ReplicaSet is not guarded")
 	}
 	unready, ending, done, bare := owned("ReplicaSet"), owned("ReplicaSet"), owned("ReplicaSet"), owned("ReplicaSet")
@@ -56,7 +58,7 @@ func TestOnlyReadyPodsOfReplicaSetsAreGuarded(t *testing.T) {
 	done.Status.Phase = v1.PodSucceeded
 	bare.OwnerReferences = nil
 	for name, pod := range map[string]*v1.Pod{"unready": unready, "terminating": ending, "finished": done, "bare": bare, "of a StatefulSet": owned("StatefulSet")} {
-		if Guarded(pod) {
+		if options.Holds(pod) {
 			t.Errorf("a pod is guarded: %s", name)
 		}
 	}

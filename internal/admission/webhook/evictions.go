@@ -6,6 +6,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,10 +30,10 @@ const mostHeld = 20_000
 // evictions holds evictions until the controller has started a replacement. Every failure admits
 // the eviction: without the guard, it would have been made.
 type evictions struct {
-	client   kubernetes.Interface
-	metrics  *instruments
-	now      func() time.Time
-	deadline time.Duration
+	client  kubernetes.Interface
+	metrics *instruments
+	now     func() time.Time
+	options evictionguard.Options
 
 	mu    sync.Mutex
 	first map[types.UID]time.Time // first eviction of a guarded pod, as seen by this replica
@@ -55,16 +56,20 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 	if err != nil {
 		return e.admitAfter(ctx, request, err), nil
 	}
-	if !evictionguard.Guarded(pod) {
+	if !e.options.Holds(pod) {
 		return e.admit("unguarded"), nil
 	}
 	first, ok := e.firstOf(pod.UID)
 	if !ok {
 		return e.admit("bound"), nil
 	}
-	verdict := evictionguard.Judge(pod, e.now(), first, e.deadline)
-	if verdict.Admit {
+	verdict := e.options.Judge(pod, e.now(), first)
+	switch {
+	case verdict.Admit:
 		return e.admit(verdict.Reason), nil
+	case verdict.Deny:
+		e.metrics.evictions.WithLabelValues("denied").Inc()
+		return denyResponse(apierrors.NewForbidden(v1.Resource("pods"), pod.Name, errors.New(verdict.Message)).Status()), nil
 	}
 	if verdict.First {
 		if err := e.recordRequest(ctx, pod); err != nil {
@@ -95,12 +100,12 @@ func (e *evictions) firstOf(uid types.UID) (first time.Time, ok bool) {
 	now := e.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if first, ok = e.first[uid]; ok && now.Sub(first) < 2*e.deadline {
+	if first, ok = e.first[uid]; ok && now.Sub(first) < 2*e.options.Deadline {
 		return first, true
 	}
 	if len(e.first) >= mostHeld {
 		for other, at := range e.first {
-			if now.Sub(at) >= 2*e.deadline {
+			if now.Sub(at) >= 2*e.options.Deadline {
 				delete(e.first, other)
 			}
 		}

@@ -37,7 +37,7 @@ func evictionOf(name, object string) *admissionv1.AdmissionRequest {
 
 func testEvictions(client *fake.Clientset, now *time.Time) *evictions {
 	return &evictions{client: client, metrics: newInstruments(), now: func() time.Time { return *now },
-		deadline: evictionguard.DefaultDeadline, first: map[types.UID]time.Time{}}
+		options: evictionguard.DefaultOptions(), first: map[types.UID]time.Time{}}
 }
 
 func TestAnEvictionIsRecordedInThePodAndHeld(t *testing.T) {
@@ -120,7 +120,7 @@ func TestRememberedEvictionsAreBounded(t *testing.T) {
 	if _, ok := guard.firstOf("one more"); ok || len(guard.first) > mostHeld {
 		t.Errorf("%d evictions are remembered", len(guard.first))
 	}
-	now = now.Add(2 * guard.deadline)
+	now = now.Add(2 * guard.options.Deadline)
 	if _, ok := guard.firstOf("later"); !ok || len(guard.first) != 1 {
 		t.Errorf("%d evictions are remembered after their deadlines", len(guard.first))
 	}

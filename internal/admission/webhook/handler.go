@@ -29,7 +29,7 @@ type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.A
 func (w *Webhook) newHandler(r *reviewer) http.Handler {
 	mux := http.NewServeMux()
 	if w.options.GuardEvictions {
-		guard := &evictions{client: w.lookups, metrics: w.metrics, now: w.clock.Now, deadline: w.options.GuardDeadline,
+		guard := &evictions{client: w.lookups, metrics: w.metrics, now: w.clock.Now, options: w.options.Guard,
 			first: map[types.UID]time.Time{}}
 		mux.Handle("POST "+evictPath, w.reviewHandler("evict", guard.judgeEviction))
 	}

@@ -51,10 +51,9 @@ type Options struct {
 	// servers first stop calling it.
 	ShutdownDelay time.Duration
 
-	// GuardEvictions holds evictions until the controller eviction-guard has started a replacement,
-	// for at most GuardDeadline.
+	// GuardEvictions holds evictions until the controller eviction-guard has started a replacement.
 	GuardEvictions bool
-	GuardDeadline  time.Duration
+	Guard          evictionguard.Options
 
 	// ApplyRules applies the rules to pods, nodes and priority classes. It is off only in a cluster
 	// whose API server applies them.
@@ -80,7 +79,7 @@ func DefaultOptions() Options {
 		ExcludeNamespaces:   []string{"kube-system", "kube-node-lease"},
 		CertificateLifetime: 90 * 24 * time.Hour,
 		ShutdownDelay:       5 * time.Second,
-		GuardDeadline:       evictionguard.DefaultDeadline,
+		Guard:               evictionguard.DefaultOptions(),
 		Rules:               admission.Config{NotReadySeconds: new(int64(300)), UnreachableSeconds: new(int64(300))},
 	}
 }
@@ -114,8 +113,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.GuardEvictions, "guard-evictions", o.GuardEvictions,
 		"hold evictions of pods of Deployments and ReplicaSets until a replacement is ready; requires a berth controller with "+
 			"--controllers=*,eviction-guard, and permission to get and patch pods")
-	flags.DurationVar(&o.GuardDeadline, "guard-deadline", o.GuardDeadline,
-		"with --guard-evictions: how long an eviction is held at most, 1m to 10m")
+	o.Guard.AddFlags(flags)
 	flags.Int64Var(o.Rules.NotReadySeconds, "default-not-ready-toleration-seconds", *o.Rules.NotReadySeconds,
 		"tolerationSeconds for not-ready nodes of pods that set none")
 	flags.Int64Var(o.Rules.UnreachableSeconds, "default-unreachable-toleration-seconds", *o.Rules.UnreachableSeconds,
@@ -153,8 +151,8 @@ func (o *Options) Validate() error {
 	if !o.ApplyRules && !o.GuardEvictions {
 		return fmt.Errorf("--rules=false: requires --guard-evictions")
 	}
-	if o.GuardDeadline < time.Minute || o.GuardDeadline > evictionguard.DefaultDeadline {
-		return fmt.Errorf("--guard-deadline: %v: must be 1m to 10m", o.GuardDeadline)
+	if err := o.Guard.Validate(); err != nil {
+		return err
 	}
 
 	if n := o.Rules.NotReadySeconds; n != nil && *n < 0 {

@@ -40,6 +40,8 @@ type Leaving struct {
 	// Surging holds the pods with a surge in progress: their workloads already have one more
 	// replica.
 	Surging map[types.UID]bool
+	// Placed holds the pods that leave without a surge.
+	Placed map[types.UID]bool
 	// Fitting keeps pods in place if their successors find no other node, or if their workloads
 	// lack room for one more replica.
 	Fitting bool
@@ -89,11 +91,11 @@ type Departure struct {
 	NoSurge string
 }
 
-// Kept is a pod that is not evicted, with the reason. Held is as in Departure.
+// Kept is a pod that is not evicted, with the reason. Held and NoSurge are as in Departure.
 type Kept struct {
 	Namespace, Name, Node string
 	UID                   types.UID
-	Why                   string
+	Why, NoSurge          string
 	Held                  bool
 }
 
@@ -140,7 +142,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		}
 		// The controller named by an orphan does not exist, so nothing replaces the pod.
 		p.orphan = ruling.Orphan
-		if leaving.Surge && !leaving.Surging[object.UID] {
+		if leaving.Surge && !leaving.Surging[object.UID] && !leaving.Placed[object.UID] {
 			if p.surging = w.surges.surgeFor(p, leaving); p.surge != nil {
 				// All additional replicas of the plan may exist simultaneously: the next pod is
 				// planned with the rest of the quota.
@@ -200,7 +202,7 @@ func (leaving *Leaving) selects(object *v1.Pod) bool {
 func (d *Draining) postponeStranded() {
 	d.Pods = slices.DeleteFunc(d.Pods, func(p Departure) bool {
 		if p.Stranded != "" {
-			d.Later = append(d.Later, Kept{Namespace: p.Namespace, Name: p.Name, Node: p.From, UID: p.UID, Why: p.Stranded})
+			d.Later = append(d.Later, Kept{Namespace: p.Namespace, Name: p.Name, Node: p.From, UID: p.UID, Why: p.Stranded, NoSurge: p.NoSurge})
 		}
 		return p.Stranded != ""
 	})

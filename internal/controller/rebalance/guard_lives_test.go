@@ -13,6 +13,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,7 +43,7 @@ type guarded struct {
 
 func newGuarded(t testing.TB, seed uint64, text string) *guarded {
 	g := &guarded{stage: newStage(t, seed, text, &rebalance.Policy{}), admitted: map[string]int{}, want: map[types.UID]int{},
-		broken: map[types.UID]bool{}, guard: execute.GuardOptions{Deadline: evictionguard.DefaultDeadline, Share: 0.02}}
+		broken: map[types.UID]bool{}, guard: execute.GuardOptions{Options: evictionguard.DefaultOptions(), Share: 0.02}}
 	g.first = [2]map[types.UID]time.Time{{}, {}}
 	g.draining, g.statuses, g.keeps = true, true, true
 	g.status = g.setStatus
@@ -91,7 +92,7 @@ func (g *guarded) judgeLeaving(p *v1.Pod) {
 func (g *guarded) evict(p *v1.Pod) (reason string) {
 	replica := g.first[g.Rand.IntN(2)]
 	switch {
-	case !evictionguard.Guarded(p):
+	case !g.guard.Holds(p):
 		reason = "unguarded"
 	case g.Chance(g.webhook): // the replica is killed, so the API server ignores the webhook
 		clear(replica)
@@ -104,11 +105,14 @@ func (g *guarded) evict(p *v1.Pod) (reason string) {
 		if _, ok := replica[p.UID]; !ok {
 			replica[p.UID] = g.Now
 		}
-		verdict := evictionguard.Judge(p, g.Now, replica[p.UID], g.guard.Deadline)
+		verdict := g.guard.Judge(p, g.Now, replica[p.UID])
 		if reason = verdict.Reason; verdict.First {
 			g.annotate(p, evictionguard.RequestedAnnotation, g.Now.UTC().Format(time.RFC3339), evictionguard.StatusAnnotation, "")
 		}
-		if !verdict.Admit {
+		switch {
+		case verdict.Deny:
+			return "denied"
+		case !verdict.Admit:
 			return ""
 		}
 	}
@@ -335,5 +339,64 @@ func TestGuardedLives(t *testing.T) {
 	t.Logf("%d lives, %d nodes drained, %d pods replaced, admitted: %v%s", runs, drained, replaced, reasons, virtual.Summary(injected))
 	if drained < runs*3/2 || replaced < runs {
 		t.Errorf("%d nodes drained and %d pods replaced in %d lives", drained, replaced, runs)
+	}
+}
+
+// hold returns what becomes of evictions of a pod, attempted every five seconds for a time: the
+// reason of the admission, or the last status.
+func (g *guarded) hold(name string, within time.Duration) (reason string, after time.Duration) {
+	begun := g.Now
+	for g.Now.Sub(begun) < within {
+		at := slices.IndexFunc(g.pods(), func(p *v1.Pod) bool { return p.Name == name && p.DeletionTimestamp == nil })
+		if at < 0 {
+			return "replaced", g.Now.Sub(begun)
+		}
+		if reason := g.evict(g.pods()[at]); reason != "" {
+			return reason, g.Now.Sub(begun)
+		}
+		g.pass(5 * time.Second)
+	}
+	p, _ := g.objects["*v1.Pod/default/"+name].(*v1.Pod)
+	return p.Annotations[evictionguard.StatusAnnotation], within
+}
+
+// TestPoliciesDecideWhatAnEvictionWaitsFor evicts a pod under each policy, while its replacement
+// has a place or has none.
+func TestPoliciesDecideWhatAnEvictionWaitsFor(t *testing.T) {
+	const roomy, full = "node a cpu=2 cordoned\nnode b cpu=2\n", "node a cpu=2 cordoned\nnode b cpu=1\npod big owner=none on=b cpu=1\n"
+	const web, db, job = "deployment web\npods web count=1 on=a cpu=2\n", "pod db-0 on=a cpu=2 owner=StatefulSet/db\n", "job etl\npod etl-0 on=a cpu=2 owner=Job/etl\n"
+	all := []string{evictionguard.Surge, evictionguard.Place, evictionguard.Finish, evictionguard.Allow, evictionguard.Deny}
+	for name, c := range map[string]struct {
+		world, pod, policy, fallback, after string
+		choices                             []string
+		want                                string
+		within                              time.Duration // of the admission
+	}{
+		"surge":                                 {roomy + web, "web-0", "surge", "allow", "", all, "replaced", 10 * time.Second},
+		"place, with a place":                   {roomy + web, "web-0", "place", "allow", "", all, "controller", 5 * time.Second},
+		"place, without a place":                {full + web, "web-0", "place", "allow", "", all, "controller", 2*time.Minute + 5*time.Second},
+		"allow":                                 {full + web, "web-0", "allow", "allow", "", all, "controller", 5 * time.Second},
+		"allow is not offered":                  {roomy + web, "web-0", "allow", "allow", "", all[:1], "replaced", 10 * time.Second},
+		"a StatefulSet, by default":             {full + db, "db-0", "", "allow", "", nil, "unguarded", 0},
+		"a StatefulSet with the fallback place": {full + db, "db-0", "", "place", "", nil, "deadline", 10 * time.Minute},
+		"a StatefulSet that finds a place":      {roomy + db, "db-0", "", "place", "", nil, "controller", 5 * time.Second},
+		"a bare pod, which nothing replaces":    {roomy + "pod one owner=none on=a cpu=2\n", "one", "", "place", "", nil, "deadline", 10 * time.Minute},
+		"a Job may finish":                      {roomy + job, "etl-0", "finish", "allow", "", all, "controller", 2*time.Minute + 5*time.Second},
+		"denied after the deadline":             {full + web, "web-0", "place", "allow", "deny", all, "denied", 2*time.Minute + 5*time.Second},
+	} {
+		g := newGuarded(t, 1, strings.TrimSpace(c.world))
+		g.guard.Fallback, g.guard.Choices = c.fallback, c.choices
+		for _, key := range slices.Sorted(maps.Keys(g.objects)) {
+			switch o := g.objects[key].(type) {
+			case *appsv1.Deployment, *batchv1.Job:
+				o.(metav1.Object).SetAnnotations(map[string]string{evictionguard.PolicyAnnotation: c.policy,
+					evictionguard.DeadlineAnnotation: "2m", evictionguard.AfterDeadlineAnnotation: c.after})
+			}
+		}
+		g.leaves = nil
+		g.startGuard()
+		if got, after := g.hold(c.pod, 15*time.Minute); got != c.want || after > c.within || after < c.within-10*time.Second {
+			t.Errorf("%s: %s after %v, want %s after %v", name, got, after, c.want, c.within)
+		}
 	}
 }

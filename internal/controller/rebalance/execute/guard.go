@@ -5,6 +5,7 @@ package execute
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -22,8 +23,8 @@ import (
 
 // GuardOptions configure a Guard.
 type GuardOptions struct {
-	// Deadline is the webhook's: older requests are ignored.
-	Deadline time.Duration
+	// Options are the webhook's.
+	evictionguard.Options
 	// Share bounds the concurrent surges, as a share of the cluster's pods.
 	Share float64
 	// Wall has the same meaning as in Options.
@@ -52,9 +53,9 @@ type Guard struct {
 
 	held     map[types.UID]*heldPod
 	order    []*heldPod // of the requests; pods that are no longer held are removed by advance
-	planning bool      // a plan has been requested
-	planned  time.Time // time of the last plan
-	fresh    bool      // a request has arrived since the last plan
+	planning bool       // a plan has been requested
+	planned  time.Time  // time of the last plan
+	fresh    bool       // a request has arrived since the last plan
 	// ended holds the surges of this process that are over, with the times of their ends. Their
 	// scale may not be restored: a request may have been refused, or a raise carried out late. A note
 	// with only the pod stands for the pod's deletion cost.
@@ -66,11 +67,12 @@ type heldPod struct {
 	namespace, name string
 	uid             types.UID
 	requested       time.Time
+	rule            evictionguard.Rule
 	status          string // as observed
 	wanted          string // as decided; "" before the first plan
 	failed          int    // surges given up
 	next            time.Time
-	final           bool // no further surge would help
+	final           bool // no further plan is needed
 }
 
 // NewGuard returns a Guard without any cluster state.
@@ -87,13 +89,19 @@ func (g *Guard) Step(now time.Time, event Event) []Action {
 	case Seen:
 		if pod, ok := e.Object.(*v1.Pod); ok {
 			g.seePod(pod)
-		} else if note, ok := readNote(e.Object.GetLabels()[rebalance.SurgeLabel]); ok && !g.ended[note].IsZero() {
-			g.recoverLater()
+		} else if note, ok := readNote(e.Object.GetLabels()[rebalance.SurgeLabel]); ok &&
+			!slices.ContainsFunc(g.surges.list, func(s *surge) bool { return s.note == note }) {
+			g.recoverLater() // a request of an earlier process may be carried out late
 		}
 	case Gone:
 		delete(g.held, e.Object.GetUID())
 	case Listed:
 		g.listed = true
+		for _, h := range g.order {
+			if pod := g.cluster.pod(h.namespace, h.name, h.uid); pod != nil {
+				g.judge(h, pod)
+			}
+		}
 		g.recover()
 	}
 	g.take(event)
@@ -118,8 +126,33 @@ func (g *Guard) seePod(pod *v1.Pod) {
 	case h == nil || !h.requested.Equal(at):
 		h = &heldPod{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, requested: at}
 		g.held[pod.UID], g.order, g.fresh = h, append(g.order, h), true
+		if g.listed {
+			g.judge(h, pod)
+		}
 	}
 	h.status = pod.Annotations[evictionguard.StatusAnnotation]
+}
+
+// judge determines the rule of a held pod from the annotations of its workload and its namespace,
+// and applies the policies that need no plan.
+func (g *Guard) judge(h *heldPod, pod *v1.Pod) {
+	var workload, namespace map[string]string
+	if owner := g.cluster.Workloads().ControllerOf(pod); owner != nil {
+		workload = owner.Object.GetAnnotations()
+		if top := g.cluster.Workloads().ControllerOf(owner.Object); top != nil {
+			workload = top.Object.GetAnnotations()
+		}
+	}
+	if ns, ok := world.Get[*v1.Namespace](g.cluster.World, "", pod.Namespace); ok {
+		namespace = ns.Annotations
+	}
+	h.rule = g.options.RuleOf(workload, namespace)
+	switch {
+	case h.rule.Policy == evictionguard.Allow:
+		h.final, h.wanted = true, evictionguard.Admitted+"the policy of its workload"
+	case h.rule.Policy == evictionguard.Finish && rules.ControllerKind(pod) == rules.Job:
+		h.final, h.wanted = true, evictionguard.Held+"waiting until it finishes"
+	}
 }
 
 // recover gives up surges left behind: initially the surges of an earlier process for held pods,
@@ -155,12 +188,13 @@ func (g *Guard) advance() {
 	g.surges.follow(why)
 	waiting := map[types.UID]bool{}
 	g.order = slices.DeleteFunc(g.order, func(h *heldPod) bool {
-		if g.held[h.uid] == h && g.wall().Sub(h.requested) >= g.options.Deadline {
-			delete(g.held, h.uid) // the webhook admits it
+		if g.held[h.uid] == h && g.wall().Sub(h.requested) >= 2*g.options.Deadline {
+			delete(g.held, h.uid) // the webhook ignores the request
 		}
 		return g.held[h.uid] != h
 	})
 	for _, h := range g.order {
+		g.expire(h)
 		g.writeStatus(h)
 	}
 	if g.planning || g.stopping {
@@ -171,7 +205,7 @@ func (g *Guard) advance() {
 		again = plansSoon
 	}
 	for _, h := range g.order {
-		if h.final || strings.HasPrefix(h.wanted, evictionguard.Admitted) || g.surging(h.uid) {
+		if h.final || g.surging(h.uid) {
 			continue
 		}
 		if g.now.Before(h.next) {
@@ -189,15 +223,34 @@ func (g *Guard) advance() {
 	}
 }
 
+// expire admits or denies an eviction at its deadline. A surge in progress is not given up.
+func (g *Guard) expire(h *heldPod) {
+	left := h.rule.Deadline - g.wall().Sub(h.requested)
+	switch {
+	case left > 0:
+		g.wake(g.now.Add(left))
+	case !strings.HasPrefix(h.wanted, evictionguard.Admitted) && !strings.HasPrefix(h.wanted, evictionguard.Denied):
+		h.final = true
+		if why := fmt.Sprintf("held for %v: %s", h.rule.Deadline, strings.TrimPrefix(h.wanted, evictionguard.Held)); h.rule.Deny {
+			h.wanted = evictionguard.Denied + why
+		} else {
+			h.wanted = evictionguard.Admitted + why
+		}
+	}
+}
+
 // plan requests a plan for the waiting pods.
 func (g *Guard) plan(waiting map[types.UID]bool) {
 	g.planning, g.fresh = true, false
 	leaving := rebalance.Leaving{
-		Only: waiting, Surge: true, Fitting: true, Begun: true, Surging: map[types.UID]bool{},
+		Only: waiting, Surge: true, Fitting: true, Begun: true, Surging: map[types.UID]bool{}, Placed: map[types.UID]bool{},
 		DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true},
 	}
 	for _, s := range g.surges.list {
 		leaving.Surging[s.UID] = true
+	}
+	for _, h := range g.order {
+		leaving.Placed[h.uid] = h.rule.Policy == evictionguard.Place
 	}
 	g.addAction(PlanDrain{State: &rebalance.State{AsOf: g.wall(), World: g.cluster.Fork()}, Leaving: &leaving})
 }
@@ -219,10 +272,14 @@ func (g *Guard) carryOut(plan *rebalance.Draining) {
 		used[s.Namespace]++
 	}
 	for _, k := range slices.Concat(plan.Refused, plan.Ignored) {
-		g.setStatus(k.UID, evictionguard.Admitted+k.Why)
+		g.settle(k.UID, evictionguard.Admitted+k.Why)
 	}
 	for _, k := range plan.Later {
-		g.setStatus(k.UID, evictionguard.Held+"no surge yet: "+k.Why)
+		if k.NoSurge != "" && g.admits(k.UID) {
+			g.settle(k.UID, evictionguard.Admitted+k.NoSurge)
+			continue
+		}
+		g.setStatus(k.UID, evictionguard.Held+"no place yet: "+k.Why)
 	}
 	slices.SortStableFunc(plan.Pods, func(a, b rebalance.Departure) int {
 		return cmp.Compare(used[a.Namespace], used[b.Namespace])
@@ -231,11 +288,15 @@ func (g *Guard) carryOut(plan *rebalance.Draining) {
 		p := &plan.Pods[i]
 		victim := g.cluster.pod(p.Namespace, p.Name, p.UID)
 		switch h := g.held[p.UID]; {
-		case h == nil || victim == nil || victim.DeletionTimestamp != nil:
-		case p.Surge == nil && p.Waits == "":
-			g.setStatus(p.UID, evictionguard.Admitted+p.NoSurge)
-		case p.Surge == nil:
+		case h == nil || h.final || victim == nil || victim.DeletionTimestamp != nil:
+		case p.Surge == nil && p.Waits != "" && h.rule.Policy != evictionguard.Place:
 			g.setStatus(p.UID, evictionguard.Held+p.Waits)
+		case p.Surge == nil && g.admits(p.UID):
+			g.settle(p.UID, evictionguard.Admitted+p.NoSurge)
+		case p.Surge == nil && p.To == "":
+			g.setStatus(p.UID, evictionguard.Held+"nothing replaces it")
+		case p.Surge == nil: // only as long as plans prove it
+			g.setStatus(p.UID, evictionguard.Admitted+"its replacement fits on "+p.To)
 		case g.surges.surgeOf(victim) != nil:
 			g.setStatus(p.UID, evictionguard.Held+"another pod of "+p.Owner+" is being replaced")
 		case len(g.surges.list) >= most || used[p.Namespace] >= max(1, most/2):
@@ -259,10 +320,24 @@ func (g *Guard) mostSurges() int {
 	return max(fewestSurges, int(g.options.Share*float64(placed)))
 }
 
-// setStatus decides the status of a held pod. It is written by advance.
+// admits reports whether a pod that cannot be replaced first leaves without a proof.
+func (g *Guard) admits(uid types.UID) bool {
+	h := g.held[uid]
+	return h != nil && h.rule.Policy != evictionguard.Place && g.options.Fallback != evictionguard.Place
+}
+
+// setStatus decides the status of a held pod, until its deadline. It is written by advance.
 func (g *Guard) setStatus(uid types.UID, status string) {
-	if h := g.held[uid]; h != nil {
+	if h := g.held[uid]; h != nil && !h.final {
 		h.wanted = status
+	}
+}
+
+// settle decides the last status of a held pod.
+func (g *Guard) settle(uid types.UID, status string) {
+	g.setStatus(uid, status)
+	if h := g.held[uid]; h != nil {
+		h.final = true
 	}
 }
 
@@ -300,14 +375,14 @@ func (g *Guard) surgeEnded(s *surge) {
 	g.ended[s.note], g.ended[surgeNote{pod: s.UID}] = g.now, g.now
 	g.recoverLater()
 	h := g.held[s.UID]
-	if h == nil || s.why == "" {
+	if h == nil || h.final || s.why == "" {
 		return
 	}
 	if !s.outdated {
 		h.failed++
 	}
-	h.final, h.next = s.final || h.failed >= mostSurges, g.now.Add(lastPause)
 	h.wanted = evictionguard.Held + "no replacement: " + s.why
+	h.final, h.next = s.final || h.failed >= mostSurges, g.now.Add(lastPause)
 }
 
 // leaving, vanished, putOff and refused need no action: the workload's controller removes the pods.

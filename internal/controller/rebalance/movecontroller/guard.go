@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -22,13 +21,10 @@ import (
 // GuardName is the component's name in --controllers.
 const GuardName = "eviction-guard"
 
-// guardShare bounds the pods that a guard adds, as a share of the cluster's pods.
-const guardShare = 0.02
-
 // NewGuard returns a Mover that replaces pods whose evictions the webhook holds.
-func NewGuard(client kubernetes.Interface, events *eventlog.Log, profiles []*plugins.Profile) *Mover {
-	core := execute.NewGuard(execute.GuardOptions{Deadline: evictionguard.DefaultDeadline, Share: guardShare, Wall: wallTime})
-	m := newMover(client, GuardName, core, rebalance.Options{Profiles: profiles}, true)
+func NewGuard(client kubernetes.Interface, events *eventlog.Log, profiles []*plugins.Profile, options execute.GuardOptions) *Mover {
+	options.Wall = wallTime
+	m := newMover(client, GuardName, execute.NewGuard(options), rebalance.Options{Profiles: profiles}, true)
 	m.kinds = append(m.kinds, kind{client.AppsV1().RESTClient(), "daemonsets",
 		func() runtime.Object { return &appsv1.DaemonSetList{} }, false})
 	m.report = func(ctx context.Context, action execute.Action) bool {
