@@ -98,6 +98,7 @@ func (m *made) prepare(ctx context.Context, scheduler hook.Scheduler) error {
 			Claims: isEnabled(features.DRAWorkloadResourceClaims), Policy: isEnabled(features.PodGroupPreemptionPolicy),
 			Composite: isEnabled(features.CompositePodGroup),
 		},
+		ResizePreemption: isEnabled(features.InPlacePodVerticalScalingSchedulerPreemption),
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !isEnabled(features.SchedulerPopFromBackoffQ), Expectation: !isEnabled(features.NominatedNodeNameForExpectation),
 			DeviceTaintRules: !isEnabled(features.DRADeviceTaintRules),
@@ -135,6 +136,17 @@ func (m *made) Waits(ctx context.Context, namespace, name string) bool {
 	}
 	d, err := m.scheduler.Decision(ctx, namespace, name)
 	return err == nil && d != nil && d.Queue != nil && (d.Queue.Place == queue.Waiting.String() || d.Queue.Place == queue.Gated.String())
+}
+
+// Resizes implements hook.Made.
+func (m *made) Resizes(ctx context.Context, namespace, name string) (attempts int, queued bool) {
+	if m.err != nil {
+		return 0, false
+	}
+	if d, err := m.scheduler.Decision(ctx, namespace, name); err == nil && d != nil && d.Queue != nil {
+		return d.Queue.Attempts, true
+	}
+	return 0, false
 }
 
 // begin starts the scheduler, which makes no decisions before Run has been called.

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	helper "k8s.io/component-helpers/resource"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -46,6 +47,9 @@ type PodClass struct {
 	// Simple reports whether the pods use up only CPU, memory and a pod slot of their node, as
 	// requested by their containers, and no ports, volumes, devices or other resources.
 	Simple bool
+
+	// Resizes is set if [Cluster.ResizeClass] created the class. Equal pods, if any, share it.
+	Resizes bool
 
 	pods int32 // placed pods of the class; at 0 the cluster may drop the class
 
@@ -94,6 +98,7 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 		c.Priority = *pod.Spec.Priority
 	}
 	c.Target = targetOf(spec)
+	c.Resizes = c.Target != "" && helper.IsPodResizeDeferred(pod)
 	demand := readDemand(pod)
 	demand.Static = staticDigest(pod, c.Target != "")
 	c.Demand = shared.demandOf(demand)

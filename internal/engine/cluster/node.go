@@ -85,6 +85,7 @@ type TaintSet struct {
 	ID            int32
 	Taints        []v1.Taint // without timeAdded
 	Unschedulable bool
+	SparesPods    bool // podPreemptionPolicy disables preemption for resizes of the node's pods
 }
 
 // ImageSet is a set of images shared by nodes.

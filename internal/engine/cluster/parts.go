@@ -92,10 +92,13 @@ func (t *partTable) internLabels(labels map[string]string) *LabelSet {
 	return t.labels.get(h.sum(), func(id int32) *LabelSet { return &LabelSet{ID: id, Map: labels} })
 }
 
-// internTaints returns the set of the node's taints, in order, and its cordon state.
+// internTaints returns the set of the node's taints, in order, with its cordon state and its
+// preemption policy.
 func (t *partTable) internTaints(spec *v1.NodeSpec) *TaintSet {
 	var h hasher
+	spares := spec.PodPreemptionPolicy != nil && len(spec.PodPreemptionPolicy.DisableResizePreemption) > 0
 	h.addBool(spec.Unschedulable)
+	h.addBool(spares)
 	for i := range spec.Taints {
 		t := &spec.Taints[i]
 		h.addString(t.Key)
@@ -103,7 +106,7 @@ func (t *partTable) internTaints(spec *v1.NodeSpec) *TaintSet {
 		h.addString(string(t.Effect))
 	}
 	return t.taints.get(h.sum(), func(id int32) *TaintSet {
-		s := &TaintSet{ID: id, Unschedulable: spec.Unschedulable}
+		s := &TaintSet{ID: id, Unschedulable: spec.Unschedulable, SparesPods: spares}
 		for _, t := range spec.Taints {
 			t.TimeAdded = nil
 			s.Taints = append(s.Taints, t)

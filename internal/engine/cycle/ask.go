@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // This file suspends an attempt while a question is answered asynchronously: suspendAttempt and
@@ -96,6 +97,15 @@ func (s *attempts) suspendAttempt(a *podAttempt, err error) bool {
 	return true
 }
 
+// decideAgain continues an attempt after an answer.
+func (s *attempts) decideAgain(item *queue.Item, answers any, questions int) {
+	if item.Resizes() {
+		s.decideResize(item, answers, questions)
+		return
+	}
+	s.decidePod(item, answers, questions)
+}
+
 // ask sends a question about an attempt. Its answer ends with a call of answered, and decides the
 // pod again, unless the pod or its profile was deleted. The outcome does not matter, because
 // decidePod finds errors in the answers. The new attempt starts from the beginning, and uses the
@@ -105,7 +115,7 @@ func (s *attempts) ask(a *podAttempt, question *plugins.PendingQuery, answered f
 	ticket := s.issueHandled(nil, func(Outcome) {
 		answered()
 		if s.queue.Get(item.Pod.UID) == item && s.profiles.byName[item.Pod.Spec.SchedulerName] != nil {
-			s.decidePod(item, question.Answers, questions)
+			s.decideAgain(item, question.Answers, questions)
 		}
 	})
 	s.addAction(Ask{ticket, &a.Attempt, question})

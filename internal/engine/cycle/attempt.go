@@ -47,7 +47,9 @@ func (s *attempts) newAttempt(p *servedProfile, item *queue.Item) *podAttempt {
 	a := &podAttempt{profile: p, item: item, began: s.now, watch: s.clock()}
 	waiting := cluster.NewPod(item.Class, pod.Name, pod.UID) // the cluster keeps it while the pod exists
 	waiting.Created = cluster.TimeOf(pod.CreationTimestamp.Time)
-	if nominated := s.cluster.Nominated(pod.UID); nominated != nil {
+	if item.Resizes() {
+		waiting.SetNominated(pod.Spec.NodeName) // victims leave that node, and no other pod takes their room
+	} else if nominated := s.cluster.Nominated(pod.UID); nominated != nil {
 		waiting.SetNominated(nominated.Nominated)
 	} else {
 		waiting.SetNominated(pod.Status.NominatedNodeName)

@@ -182,6 +182,9 @@ func nodeActions(was, is *cluster.Node) (actions queue.Action) {
 	if was.Taints != is.Taints {
 		actions |= queue.UpdateNodeTaint
 	}
+	if was.Taints.SparesPods != is.Taints.SparesPods {
+		actions |= queue.UpdateNodePreemptionPolicy
+	}
 	if was.Size != is.Size {
 		actions |= queue.UpdateNodeAllocatable
 	}

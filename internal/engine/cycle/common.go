@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -130,8 +132,22 @@ func (s *common) wallTime() time.Time { return s.now.Add(s.ahead) }
 // step. Decisions must not depend on it.
 func (s *common) clock() time.Time { return s.options.Stopwatch() }
 
-// groupOf returns the group of an item, or nil.
-func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.GroupOf(item.Pod.UID) }
+// groupOf returns the group with which an item is decided, or nil. A resize is decided alone.
+func (s *common) groupOf(item *queue.Item) *groups.Group {
+	if item.Resizes() {
+		return nil
+	}
+	return s.groups.GroupOf(item.Pod.UID)
+}
+
+// pendingItem returns the item of a pending pod, or nil. A placed pod with a deferred resize is not
+// pending.
+func (s *common) pendingItem(uid types.UID) *queue.Item {
+	if item := s.queue.Get(uid); item != nil && !item.Resizes() {
+		return item
+	}
+	return nil
+}
 
 // readiness tracks whether the core may decide: every followed kind has been listed, and this
 // scheduler leads. Both conditions stay true, except that a newly added kind must first be listed.

@@ -63,6 +63,10 @@ func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
 		s.requeueFailed(a, found.Err)
 	case found.Node == nil:
 		s.handleNoFit(a)
+	case item.Resizes():
+		s.observer().Decided(s.clock().Sub(a.watch))
+		a.endAttempt(false)
+		s.parkResize(a, "pod resize fits, waiting for Kubelet actuation")
 	default:
 		s.observer().Decided(s.clock().Sub(a.watch))
 		s.decisions.rememberPlaced(a, found.Node.Name, found.Total, found.Feasible)
@@ -142,7 +146,7 @@ func (s *attempts) handleNoFit(a *podAttempt) {
 	switch none := ""; {
 	case failure.Nodes == 0, len(a.profile.postFilters) == 0:
 		nominate = &none
-	case a.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
+	case a.item.Resizes(), a.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
 		nominate = nil
 	}
 	s.observer().Decided(s.clock().Sub(a.watch))

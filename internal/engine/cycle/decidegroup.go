@@ -65,7 +65,7 @@ func decidedTogether(g *groups.Group) []*groups.Group {
 // listQueued lists the members in the queue, in arrival order.
 func (s *attempts) listQueued(g *groups.Group) (items []*queue.Item) {
 	for uid := range g.Members {
-		if item := s.queue.Get(uid); item != nil {
+		if item := s.pendingItem(uid); item != nil {
 			items = append(items, item)
 		}
 	}

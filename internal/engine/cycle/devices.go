@@ -206,7 +206,7 @@ func (ps *placements) groupUses(b *placement) bool {
 	for uid := range g.Members {
 		switch other := ps.byPod[uid]; {
 		case other == b:
-		case other != nil, ps.cluster.Pod(uid) != nil && ps.queue.Get(uid) == nil:
+		case other != nil, ps.cluster.Pod(uid) != nil && ps.pendingItem(uid) == nil:
 			return true
 		}
 	}

@@ -70,7 +70,7 @@ func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.
 func (gs *podGroups) listMembers(g *groups.Group, places ...queue.Place) (items []*queue.Item) {
 	for _, g := range g.Tree() {
 		for uid := range g.Members {
-			if item := gs.queue.Get(uid); item != nil && slices.Contains(places, item.Place()) {
+			if item := gs.pendingItem(uid); item != nil && slices.Contains(places, item.Place()) {
 				items = append(items, item)
 			}
 		}

@@ -58,7 +58,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 // tried, it lists all pending members and returns the reason.
 func (c *Core) listTried(g *groups.Group) (items []*queue.Item, incomplete string) {
 	for uid := range g.Members {
-		item := c.queue.Get(uid)
+		item := c.pendingItem(uid)
 		if item == nil || item.Place() == queue.Taken {
 			continue
 		}

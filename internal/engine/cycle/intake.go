@@ -124,14 +124,21 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 	if nominated := i.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
 		i.nominations.clearNomination(pod.UID)
 	}
-	i.dropPending(pod.UID)
+	resizes := i.preempts(pod)
+	if !resizes || i.pendingItem(pod.UID) != nil {
+		i.dropPending(pod.UID)
+	}
 	before := i.cluster.Pod(pod.UID)
 	var was cluster.Pod // a copy, since SetPod may change the pod
 	var at *cluster.Node
 	if before != nil {
 		was, at = *before, before.Node
 	}
-	switch after := i.setPod(pod); {
+	after := i.setPod(pod)
+	if resizes {
+		i.queueResize(pod)
+	}
+	switch {
 	case before == nil && after != nil:
 		i.events.podAdded(after, pod)
 	case before != nil && after == nil:
@@ -268,6 +275,9 @@ func (i *intake) dismissUnserved() {
 		}
 		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
 		i.dropPending(pod.UID)
+		if item.Resizes() {
+			continue
+		}
 		i.unserved[pod.UID] = name
 		i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
 	}
@@ -311,7 +321,7 @@ func (t *podTrimmer) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	}
 	m, spec := &pod.ObjectMeta, t.specOf(class)
 	spec.Volumes, spec.ResourceClaims = pod.Spec.Volumes, pod.Spec.ResourceClaims
-	spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
+	spec.ActiveDeadlineSeconds, spec.NodeName = pod.Spec.ActiveDeadlineSeconds, pod.Spec.NodeName
 	if !sameNames(spec.Containers, pod.Spec.Containers) || !sameNames(spec.InitContainers, pod.Spec.InitContainers) {
 		spec.Containers, spec.InitContainers = pod.Spec.Containers, pod.Spec.InitContainers
 	}

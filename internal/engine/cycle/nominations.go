@@ -89,7 +89,7 @@ func (ns *nominations) podArrived(item *queue.Item) {
 
 // podAdmitted adopts the nomination of a pod that passed its gates.
 func (ns *nominations) podAdmitted(item *queue.Item) {
-	if node := item.Pod.Status.NominatedNodeName; node != "" && ns.cluster.Nominated(item.Pod.UID) == nil {
+	if node := item.Pod.Status.NominatedNodeName; node != "" && !item.Resizes() && ns.cluster.Nominated(item.Pod.UID) == nil {
 		ns.nominatePod(item, node)
 	}
 }

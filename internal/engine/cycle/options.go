@@ -43,6 +43,9 @@ type Options struct {
 	// forecasts.
 	Unhurried bool
 	Disabled  Disabled
+	// ResizePreemption (InPlacePodVerticalScalingSchedulerPreemption): a resize deferred by the
+	// kubelet preempts pods of lower priority on its node.
+	ResizePreemption bool
 	// PrepareAside makes plugins prepare a pod's data asynchronously before the pod is decided; see
 	// [Ask] and [plugins.Preparer]. Otherwise the deciding goroutine computes it on demand.
 	PrepareAside bool

@@ -177,6 +177,9 @@ func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	if fs.podGroups.gates.Generic {
 		all[groups.GangScheduling] = nil // woken by name; see podGroups.wakeMembers
 	}
+	if fs.options.ResizePreemption {
+		all[plugins.DeferredResizes] = p.Profile.ResizeInterests(fs.cluster)
+	}
 	for _, e := range p.Extensions {
 		i, ok := e.(Interested)
 		if !ok {

@@ -35,6 +35,10 @@ const repeatAfter = 30 * time.Second
 // only if it differs from the pod's existing or pending condition.
 func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod
+	if item.Resizes() { // as upstream: the pod is running
+		item.Message, item.MessageAt = message, s.now
+		return
+	}
 	if item.Message != message || s.now.Sub(item.MessageAt) >= repeatAfter {
 		item.Message, item.MessageAt = message, s.now
 		s.addAction(RecordEvent{

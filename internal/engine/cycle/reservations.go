@@ -133,7 +133,7 @@ func (rs *reservations) lapse() {
 // awaited reports whether a pod with a held nomination is still in the queue.
 func (rs *reservations) awaited() bool {
 	for uid := range rs.held.Nodes {
-		if rs.queue.Get(uid) != nil {
+		if rs.pendingItem(uid) != nil {
 			return true
 		}
 	}

@@ -119,6 +119,8 @@ func (c *Core) applyTick() {
 	// queue.
 	case c.groupOf(item) != nil:
 		c.attempts.scheduleGroup(c.groupOf(item), item)
+	case item.Resizes():
+		c.attempts.decideResize(item, nil, 0)
 	default:
 		c.moveReservations.useReservation(item)
 		c.attempts.decidePod(item, nil, 0)

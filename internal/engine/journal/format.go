@@ -49,7 +49,9 @@ type Header struct {
 	MaxWait      time.Duration  `json:"maxWait,omitempty"`
 	Shadow       bool           `json:"shadow,omitempty"`
 	Groups       groups.Gates   `json:"groups,omitzero"`
-	SearchLimit  int            `json:"searchLimit,omitempty"`
+	// ResizePreemption: see [cycle.Options].
+	ResizePreemption bool `json:"resizePreemption,omitempty"`
+	SearchLimit      int  `json:"searchLimit,omitempty"`
 	// PrepareAside: see [cycle.Options].
 	PrepareAside bool `json:"prepareAside,omitempty"`
 	// Outside means that out-of-tree plugins or extenders take part. Their results are not

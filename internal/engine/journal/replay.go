@@ -40,6 +40,7 @@ func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 	o := cycle.Options{
 		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait,
 		Groups: h.Groups, SearchLimit: h.SearchLimit, Disabled: h.Disabled, PrepareAside: h.PrepareAside,
+		ResizePreemption: h.ResizePreemption,
 	}
 	if h.Shadow {
 		o.Shadow = reconstruct.New

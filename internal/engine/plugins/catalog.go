@@ -107,6 +107,7 @@ func Catalog() []Entry {
 		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
 		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},
 		{Name: "PodGroupPodsCount", Points: PlacementScore, Weight: 1, Optional: true},
+		{Name: DeferredResizes, Points: PreFilter | Filters | Permit, Optional: true},
 		{Name: "Fragmentation", Points: Filters | Score | Reserve, Weight: 1, Optional: true, New: withArgs(NewFragmentation)},
 	}
 }

@@ -32,6 +32,9 @@ func (setting Setting) byRoom(ofNode bool) *queue.Narrowing {
 	}
 	return &queue.Narrowing{
 		Wanted: func(class *cluster.PodClass) queue.Amounts {
+			if class.Resizes { // the pod itself takes up most of the room
+				return queue.Amounts{}
+			}
 			return queue.Amounts{class.Requests.MilliCPU, class.Requests.Memory}
 		},
 		Offered: func(e *queue.Event) queue.Amounts {

@@ -4,6 +4,8 @@
 package plugins
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -129,8 +131,18 @@ func (setting Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 
 // fitsOn reports whether the filter passes the node, which may be a copy with fewer pods than in
 // the cluster. It reads only Judge.Node: it serves NodeResourcesFit, which never rejects a pod as a
-// whole nor narrows the nodes.
+// whole nor narrows the nodes. A resize fits only on the node of its pod, which need not have room
+// for the pod twice.
 func (setting Setting) fitsOn(item *queue.Item, n *cluster.Node) bool {
+	if item.Resizes() && n.Name != item.Pod.Spec.NodeName {
+		return false
+	}
+	isOwn := func(p *cluster.Pod) bool { return p.UID == item.Pod.UID }
+	if at := slices.IndexFunc(n.Pods, isOwn); item.Resizes() && at >= 0 {
+		without := n.Copy(nil)
+		without.Take(n.Pods[at])
+		n = without
+	}
 	judge := setting.Filter.Filter(setting.Cluster, askedPod(item))
 	return judge.Node == nil || judge.Node(n) == nil
 }

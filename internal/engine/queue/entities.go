@@ -53,10 +53,11 @@ func (q *Queue) Regroup(uid types.UID) {
 // entityNamer is [Queue.EntityOf]; if nil, each group is its own entity.
 type entityNamer func(group cluster.Name) (name cluster.Name, composite bool)
 
-// join adds a new, Taken item to its group's entity, if it names a group.
+// join adds a new, Taken item to its group's entity, if it names a group. A resize is decided
+// alone.
 func (es *entities) join(item *Item, nameOf entityNamer) {
 	of := item.Pod.Spec.SchedulingGroup
-	if of == nil || of.PodGroupName == nil || *of.PodGroupName == "" {
+	if of == nil || item.Resizes() || of.PodGroupName == nil || *of.PodGroupName == "" {
 		return
 	}
 	item.entity = es.entityOf(item, nameOf)

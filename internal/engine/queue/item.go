@@ -12,10 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Item is a pending pod with its state in the queue. The caller may read the exported fields. It
-// may set Message, MessageAt, Written, Nominating, Unfit, Patient and Together, and replace Pod by
-// a fuller copy. It may set Patient only outside of a back-off, since Patient determines the item's
-// back-off heap.
+// Item is a pending pod, or a placed pod with a deferred resize, with its state in the queue. The
+// caller may read the exported fields. It may set Message, MessageAt, Written, Nominating, Unfit,
+// Patient and Together, and replace Pod by a fuller copy. It may set Patient only outside of a
+// back-off, since Patient determines the item's back-off heap.
 type Item struct {
 	Pod *v1.Pod
 	// Class is the pod class used in decisions.
@@ -68,6 +68,10 @@ type Item struct {
 	seen     uint64    // number of the newest event taken into account by the current attempt
 	counted  []string  // plugins for which Queue.Counted counts the item
 }
+
+// Resizes reports whether the pod is on its node, which has deferred a resize of the pod. All other
+// items are pods without a node.
+func (i *Item) Resizes() bool { return i.Pod.Spec.NodeName != "" }
 
 // Came returns the item's arrival number. Later items have higher numbers.
 func (i *Item) Came() uint64 { return i.order }

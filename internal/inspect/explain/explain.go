@@ -301,6 +301,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	}
 
 	e.noteHolds(holds)
+	e.explainResize(profile)
 	return nil
 }
 

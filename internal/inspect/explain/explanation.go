@@ -71,6 +71,9 @@ type Explanation struct {
 	// smallest first.
 	GroupSuggestions []GroupSuggestion `json:"groupSuggestions,omitempty"`
 	Eviction         *Eviction         `json:"eviction,omitempty"`
+	// Resize explains, in one sentence, a resize of the pod deferred by its kubelet. Preemption is
+	// then about the resize.
+	Resize string `json:"resize,omitempty"`
 	// Node has the verdict of every plugin on one node, if requested.
 	Node *NodeReport `json:"node,omitempty"`
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
+	helper "k8s.io/component-helpers/resource"
 
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -69,7 +70,11 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	// Pods of a workload have different classes if their requirements differ, as in an old and a
 	// new ReplicaSet.
 	groups := map[key][]simulate.Found{}
+	var resized []simulate.Found
 	for _, f := range w.Each() {
+		if f.Pod != nil && helper.IsPodResizeDeferred(f.Object) && scope.Covers(f) {
+			resized = append(resized, f)
+		}
 		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.Covers(f) {
 			continue
 		}
@@ -112,11 +117,33 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	// Merge the entries of a workload's classes that are pending for the same reason.
 	p.Workloads = mergeWorkloads(p.Workloads)
 	p.addMissing(w)
+	if err := p.addResizes(w, resized); err != nil {
+		return nil, err
+	}
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
 		return cmp.Or(cmp.Compare(b.countPods(), a.countPods()), cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name), slices.Compare(a.Pods, b.Pods))
 	})
 	return p, nil
+}
+
+// addResizes notes the pods whose kubelet has deferred a resize, and explains the first ones.
+func (p *Pending) addResizes(w *simulate.World, resized []simulate.Found) error {
+	const most = 10
+	for i, f := range resized {
+		if i == most {
+			p.Notes = append(p.Notes, fmt.Sprintf("%d more pods wait for a deferred resize", len(resized)-most))
+			break
+		}
+		e, err := explain.Of(w, explain.Options{Namespace: f.Object.Namespace, Name: f.Object.Name, Most: -1})
+		if err != nil {
+			return err
+		}
+		if e.Resize != "" {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s/%s on node %s: %s", f.Object.Namespace, f.Object.Name, e.Pod.Node, e.Resize))
+		}
+	}
+	return nil
 }
 
 // addMissing adds the pods that workloads want but that do not exist, unless they are about to be

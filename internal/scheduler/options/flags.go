@@ -232,7 +232,7 @@ func (f *Flags) Validate() error {
 func (f *Flags) JournalHeader() journal.Header {
 	return journal.Header{
 		Added: f.Added(), Disabled: f.Disabled(), MaxWait: f.MaxUnschedulable, Shadow: f.Shadow, Groups: f.Groups,
-		SearchLimit: f.SearchLimit, PrepareAside: true,
+		SearchLimit: f.SearchLimit, PrepareAside: true, ResizePreemption: f.ResizePreemption(),
 	}
 }
 

@@ -52,6 +52,7 @@ const (
 	driversMissing     = "VolumeLimitScaling"
 	preQueueingHints   = "SchedulerPreQueueingHints"
 	preemptDevices     = "BerthDevicePreemption"
+	resizePreemption   = "InPlacePodVerticalScalingSchedulerPreemption"
 )
 
 const (
@@ -93,8 +94,7 @@ func Gates() []Gate {
 		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Treatment: WithoutEffect,
 			Why: "pods report such resizes only where the API server's gate is on"},
 		{Name: "InPlacePodVerticalScaling", On: true, Locked: true},
-		{Name: "InPlacePodVerticalScalingSchedulerPreemption", Alpha: true,
-			Why: "no pods are preempted for a resize that the kubelet has deferred"},
+		{Name: resizePreemption, Alpha: true, Treatment: Followed},
 		{Name: "InterPodAffinityHostnameFastPath", Alpha: true, Treatment: WithoutEffect, Why: "verdicts are the same with and without it"},
 		{Name: "MatchLabelKeysInPodTopologySpread", On: true, Beta: true, Why: alwaysOn},
 
@@ -188,6 +188,9 @@ func (f *Flags) PreemptDevices() bool { return f.isOn(preemptDevices) }
 
 // PreQueueingHints reports whether out-of-tree plugins may name the pods that an event can help.
 func (f *Flags) PreQueueingHints() bool { return f.isOn(preQueueingHints) }
+
+// ResizePreemption reports whether deferred resizes preempt.
+func (f *Flags) ResizePreemption() bool { return f.isOn(resizePreemption) }
 
 // Disabled returns the features of the cycle disabled by gates.
 func (f *Flags) Disabled() cycle.Disabled {

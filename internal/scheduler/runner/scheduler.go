@@ -99,6 +99,8 @@ type Options struct {
 	SearchLimit int
 	// Disabled holds the features of the cycle that are disabled by feature gates.
 	Disabled cycle.Disabled
+	// ResizePreemption: see [cycle.Options].
+	ResizePreemption bool
 	// Journal, if set, gets every event and the resulting actions. The owner calls it.
 	Journal Journal
 }
@@ -150,7 +152,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff,
 		LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
 		Observer: o.Observer, Stopwatch: time.Now, Objects: o.Objects, Groups: o.Groups,
-		SearchLimit: o.SearchLimit, Disabled: o.Disabled, PrepareAside: true,
+		SearchLimit: o.SearchLimit, Disabled: o.Disabled, PrepareAside: true, ResizePreemption: o.ResizePreemption,
 	}
 	if o.Shadow != nil {
 		s.made.Shadow = reconstruct.New

@@ -44,6 +44,8 @@ type Made interface {
 	Run(context.Context)
 	// Waits reports whether a pod is unschedulable and waits for an event, or is gated.
 	Waits(ctx context.Context, namespace, name string) bool
+	// Resizes reports whether a pod with a node is in the queue, and the number of its attempts.
+	Resizes(ctx context.Context, namespace, name string) (attempts int, queued bool)
 }
 
 // These variables hold the replacements of upstream's components. If a variable is nil, upstream's

@@ -48,7 +48,7 @@ const (
 var kubernetesEdits = []edit{
 	{file: "pkg/scheduler/scheduler.go", at: "type Scheduler struct {\n", text: "\tinPlace madeInPlace\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "\tsched.NextEntity = podQueue.Pop\n",
-		text: "\tsched.inPlace = inPlace(ctx, client, &options)\n"},
+		text: "\tsched.inPlace = inPlace(ctx, client, &options)\n\tsched.SchedulingQueue = queueInPlace(ctx, podQueue, sched.inPlace)\n"},
 	{file: "pkg/scheduler/scheduler.go", at: "func (sched *Scheduler) Run(ctx context.Context) {\n",
 		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace.Run(ctx)\n\t\treturn\n\t}\n"},
 	{file: "test/integration/util/util.go", at: "func SyncSchedulerInformerFactory(testCtx *TestContext) {\n",
@@ -77,12 +77,51 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientset "k8s.io/client-go/kubernetes"
 	fwk "k8s.io/kube-scheduler/framework"
+	v1 "k8s.io/api/core/v1"
+	internalqueue "k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"` + hook + `"
 )
 
 type madeInPlace = hook.Made
+
+// resizesInPlace is the scheduler's own queue, except for pods with a node: for their resizes, it
+// answers for what runs in place of the scheduler.
+type resizesInPlace struct {
+	internalqueue.SchedulingQueue
+	ctx  context.Context
+	made hook.Made
+}
+
+func queueInPlace(ctx context.Context, own internalqueue.SchedulingQueue, made hook.Made) internalqueue.SchedulingQueue {
+	if made == nil {
+		return own
+	}
+	return resizesInPlace{own, ctx, made}
+}
+
+func (q resizesInPlace) GetPod(name, namespace string, group *v1.PodSchedulingGroup) (*framework.QueuedPodInfo, bool) {
+	if info, found := q.SchedulingQueue.GetPod(name, namespace, group); found && info.Pod.Spec.NodeName == "" {
+		return info, found
+	}
+	attempts, queued := q.made.Resizes(q.ctx, namespace, name)
+	if !queued {
+		return nil, false
+	}
+	return &framework.QueuedPodInfo{QueueingParams: framework.QueueingParams{Attempts: attempts}}, true
+}
+
+func (q resizesInPlace) UnschedulablePods() []*v1.Pod {
+	list := q.SchedulingQueue.UnschedulablePods()
+	pending, _ := q.PendingPods()
+	for _, pod := range pending {
+		if pod.Spec.NodeName != "" && q.made.Waits(q.ctx, pod.Namespace, pod.Name) {
+			list = append(list, pod)
+		}
+	}
+	return list
+}
 
 // FollowInPlace has what runs in place of the scheduler, if anything does, know the cluster.
 func (sched *Scheduler) FollowInPlace(ctx context.Context) {
