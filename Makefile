@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help api up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ english: ## the English of comments, docs and help texts, by Vale (the first tim
 vulncheck: ## known vulnerabilities in code that the programs reach, by govulncheck (reads vuln.go.dev)
 	@found=0; for module in . controlplane deploy/pack; do echo "==> govulncheck: $$module"; \
 		(cd $$module && go tool -modfile=$(CURDIR)/hack/tools/go.mod govulncheck ./...) || found=1; done; exit $$found
+
+api: ## the Go code and the OpenAPI document of the definitions in api/; needs no protoc
+	@cd hack/proto && go run . ../../api berth/v1alpha1/query.proto
 
 bench: ## upstream's scheduling core and Berth's side by side
 	@cd test && go run ./cmd/bench

@@ -3,6 +3,7 @@ module github.com/berth-k8s/berth
 go 1.26.0
 
 require (
+	connectrpc.com/connect v1.21.1
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/distribution/reference v0.6.0
 	github.com/google/cel-go v0.29.2
@@ -108,7 +109,7 @@ require (
 	golang.org/x/text v0.40.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
-	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // indirect
+	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/apiserver v0.37.2
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect

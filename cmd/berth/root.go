@@ -65,6 +65,7 @@ work on any cluster: they only read it, and install nothing.
 		newControllerCommand(),
 		newWebhookCommand(),
 		newAgentCommand(),
+		newServeCommand(),
 		newSimulateCommand(),
 		newExplainCommand(),
 		newPendingCommand(),

@@ -79,6 +79,13 @@ for a token, which is part of the URL that is printed.`,
 		"folder of a recording of berth record, shown instead of a live cluster, with a slider for the time")
 	flags.StringVar(&p.options.Journal, "journal", "",
 		"folder of the journals of berth scheduler --journal, from which the history of the last 24 hours is restored at the start")
+	p.addSchedulerFlags(flags)
+	p.cluster.AddKubectlFlags(flags)
+	return cmd
+}
+
+// addSchedulerFlags adds the flags that select the scheduler's configuration.
+func (p *pageFlags) addSchedulerFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.config, "config", "",
 		"the scheduler's configuration file, for explanations and forecasts (default: that of the scheduler that runs)")
 	flags.StringVar(&p.scheduler, "scheduler-url", "",
@@ -87,8 +94,6 @@ for a token, which is part of the URL that is printed.`,
 	flags.StringSliceVar(&p.schedulerLeases, "scheduler-lease", nil,
 		"Lease of the scheduler, as NAMESPACE/NAME or NAMESPACE, whose configuration is trusted, besides those in kube-system, "+
 			deploy.Namespace+" and this pod's namespace (repeatable)")
-	p.cluster.AddKubectlFlags(flags)
-	return cmd
 }
 
 func (p *pageFlags) runUI(cmd *cobra.Command) error {

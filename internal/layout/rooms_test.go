@@ -14,14 +14,14 @@ import (
 // rooms before it in this list, so no two rooms import each other. A folder listed inside another
 // one is a separate room.
 var rooms = []string{
-	"deploy", "internal/pacing", "internal/response", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
+	"api", "client", "deploy", "internal/pacing", "internal/response", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
 	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/reconstruct", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
-	"internal/inspect", "internal/scheduler", "internal/ui", "internal/containerd", "internal/cli", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
+	"internal/inspect", "internal/queryserver", "internal/scheduler", "internal/ui", "internal/containerd", "internal/cli", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }
 
 // public lists the packages for other modules, which are kept stable. Everything else is internal
 // or a program. The embedded cluster is also public, and a separate module (controlplane/).
-var public = []string{"deploy", "scheduler", "scheduler/plugintest"}
+var public = []string{"api/berth/v1alpha1", "client", "deploy", "scheduler", "scheduler/plugintest"}
 
 func TestArrowsGoOneWay(t *testing.T) {
 	used := map[string]bool{}

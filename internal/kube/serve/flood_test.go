@@ -36,7 +36,7 @@ func flooded(t *testing.T) (secure, plain string, who *authority) {
 	who = newAuthority()
 	go func() {
 		defer close(done)
-		s.Run(ctx, Handlers{endpoints(t).Handler(), endpoints(t).Handler()}, who)
+		s.Run(ctx, Handlers{Secure: endpoints(t).Handler(), Plain: endpoints(t).Handler()}, who)
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	return s.secure.Addr().String(), s.plain.Addr().String(), who

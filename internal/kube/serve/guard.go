@@ -24,6 +24,29 @@ import (
 type gate struct {
 	guard *guard.Guard
 	open  []string // paths without authentication; see isOpen
+	// own is the prefix of paths for every authenticated caller; their handler authorizes by
+	// Caller.May. "" means none.
+	own string
+}
+
+// Caller is an authenticated caller.
+type Caller struct {
+	user.Info
+	source string
+	guard  *guard.Guard
+}
+
+// May reports whether the API server grants the caller a permission on a resource.
+func (c *Caller) May(ctx context.Context, on authorizationv1.ResourceAttributes) (bool, error) {
+	return c.guard.May(ctx, c.source, c.Info, authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &on})
+}
+
+type callerKey struct{}
+
+// CallerOf returns the caller of a request to the handlers of a secure listener, or nil.
+func CallerOf(ctx context.Context) *Caller {
+	c, _ := ctx.Value(callerKey{}).(*Caller)
+	return c
 }
 
 // newGate returns a gate that sends reviews through the client.
@@ -40,7 +63,8 @@ func (g *gate) wrapHandler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if code, why := g.refusalOf(r); code != 0 {
+		caller, code, why := g.callerOf(r)
+		if code != 0 {
 			guard.Refuse(w, code, why)
 			return
 		}
@@ -48,23 +72,27 @@ func (g *gate) wrapHandler(next http.Handler) http.Handler {
 			guard.Refuse(w, http.StatusServiceUnavailable, "too many connections are open")
 			return
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
 	})
 }
 
-// refusalOf returns the HTTP status and message for refusing a caller, or 0 if the caller is
-// authorized.
-func (g *gate) refusalOf(r *http.Request) (code int, why string) {
+// callerOf returns the caller, and the HTTP status and message for refusing the caller, or 0 if the
+// caller is authorized.
+func (g *gate) callerOf(r *http.Request) (caller *Caller, code int, why string) {
 	// The timeout applies to both reviews together.
 	ctx, cancel := context.WithTimeout(r.Context(), guard.AskTimeout)
 	defer cancel()
 	source := guard.Source(r.RemoteAddr)
 	who, err := g.authenticateCaller(ctx, source, r)
 	if err != nil {
-		return statusOf(err), "authentication by the API server: " + err.Error()
+		return nil, statusOf(err), "authentication by the API server: " + err.Error()
 	}
-	if who == nil {
-		return http.StatusUnauthorized, "Unauthorized"
+	own := g.own != "" && strings.HasPrefix(r.URL.Path, g.own)
+	if who == nil || own && who.GetName() == user.Anonymous {
+		return nil, http.StatusUnauthorized, "Unauthorized"
+	}
+	if caller = (&Caller{who, source, g.guard}); own {
+		return caller, 0, ""
 	}
 
 	allowed, err := g.guard.May(ctx, source, who, authorizationv1.SubjectAccessReviewSpec{
@@ -72,12 +100,12 @@ func (g *gate) refusalOf(r *http.Request) (code int, why string) {
 	})
 	switch {
 	case err != nil:
-		return statusOf(err), "authorization by the API server: " + err.Error()
+		return nil, statusOf(err), "authorization by the API server: " + err.Error()
 	case !allowed:
-		return http.StatusForbidden, fmt.Sprintf("forbidden: User %q cannot %s path %q", who.GetName(), verbOf(r), r.URL.Path)
+		return nil, http.StatusForbidden, fmt.Sprintf("forbidden: User %q cannot %s path %q", who.GetName(), verbOf(r), r.URL.Path)
 	}
 
-	return 0, ""
+	return caller, 0, ""
 }
 
 // statusOf returns the HTTP status for the error of a review.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"sync"
 	"syscall"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -96,30 +97,50 @@ func (s *Server) Close() {
 
 // Handlers holds the handlers of the two listeners. Callers of Plain are not authenticated, so it
 // must not serve confidential content.
-type Handlers struct{ Secure, Plain http.Handler }
+type Handlers struct {
+	Secure, Plain http.Handler
+	// Own, if set, is the prefix of paths of Secure that every authenticated caller may request.
+	// The handler must authorize the caller itself; see [CallerOf].
+	Own string
+}
 
 // Run serves until the context ends. The client is only used for reviews by the API server (see
 // guard.Client); the plain listener does not need it. Requests still running when the context ends
-// are aborted.
+// are aborted after Options.Grace.
 func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.Interface) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	if s.secure != nil {
-		guarded := newGate(client, s.options.AlwaysAllow).wrapHandler(handlers.Secure)
+		gate := newGate(client, s.options.AlwaysAllow)
+		gate.own = handlers.Own
+		guarded := gate.wrapHandler(handlers.Secure)
 		// The bounds apply below TLS, so that handshakes count as well.
-		running.Go(func() { runServer(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded) })
+		running.Go(func() {
+			runServer(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded, s.options.Grace)
+		})
 	}
 	if s.plain != nil {
-		running.Go(func() { runServer(ctx, guard.Bound(s.plain, s.bounds), guard.RefuseRebound(handlers.Plain)) })
+		running.Go(func() { runServer(ctx, guard.Bound(s.plain, s.bounds), guard.RefuseRebound(handlers.Plain), 0) })
 	}
 }
 
-// runServer serves one listener until the context ends.
-func runServer(ctx context.Context, l net.Listener, handler http.Handler) {
+// runServer serves one listener until the context ends. Then requests have the time of grace to
+// complete.
+func runServer(ctx context.Context, l net.Listener, handler http.Handler, grace time.Duration) {
 	server := guard.Server(handler)
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(l); err != nil && ctx.Err() == nil {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		if grace > 0 {
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+			defer cancel()
+			_ = server.Shutdown(limited)
+		}
+		_ = server.Close()
+	})
+	if err := server.Serve(l); !stop() {
+		<-ended
+	} else if err != nil {
 		klog.FromContext(ctx).Error(err, "Endpoints ended", "address", l.Addr())
 	}
 }

@@ -123,7 +123,7 @@ func serveOn(t *testing.T, o Options) *Server {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Run(ctx, Handlers{endpoints(t).Handler(), endpoints(t).Handler()}, newAuthority())
+		s.Run(ctx, Handlers{Secure: endpoints(t).Handler(), Plain: endpoints(t).Handler()}, newAuthority())
 	}()
 	t.Cleanup(func() { stop(); <-done })
 	return s

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -28,6 +29,11 @@ type Options struct {
 	// Plain is the address for plain HTTP, as "host:port". "" disables it, and port 0 selects a
 	// free port.
 	Plain string
+
+	// HTTP2 serves HTTPS over HTTP/2 as well, for gRPC.
+	HTTP2 bool
+	// Grace is the time for requests over HTTPS to complete after the end.
+	Grace time.Duration
 
 	// moves is set if a free port may be used when the default port is in use.
 	moves bool

@@ -15,8 +15,8 @@ import (
 )
 
 // tlsConfig returns the configuration of the secure listener. The files are read once, so that
-// invalid files are an error at the start, and then regularly (package certfile). Only HTTP/1.1 is
-// served, so that a connection has one request at a time.
+// invalid files are an error at the start, and then regularly (package certfile). By default, only
+// HTTP/1.1 is served, so that a connection has one request at a time.
 func (o *Options) tlsConfig() (*tls.Config, error) {
 	version, err := cliflag.TLSVersion(o.MinTLSVersion)
 	if err != nil {
@@ -27,6 +27,9 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 		return nil, err
 	}
 	config := &tls.Config{MinVersion: version, CipherSuites: suites, NextProtos: []string{"http/1.1"}}
+	if o.HTTP2 {
+		config.NextProtos = []string{"h2", "http/1.1"}
+	}
 	if o.ClientCAFile != "" {
 		authorities, err := certfile.ReadBundle(o.ClientCAFile)
 		if err != nil {

@@ -1,0 +1,59 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/kube/signals"
+	"github.com/berth-k8s/berth/internal/queryserver"
+)
+
+func newServeCommand() *cobra.Command {
+	p := pageFlags{}
+	options := queryserver.Defaults()
+	cmd := &cobra.Command{
+		Use:     "serve",
+		GroupID: groupParts,
+		Short:   "Answer the questions of other programs over gRPC and HTTP/JSON",
+		Long: `Serve the query service: whether pods fit, where and how many more, the reasons of
+pending pods, forecasts and capacity, by the configuration that the schedulers run
+with. The cluster is only read (get, list and watch, never secrets).
+
+Callers send a bearer token, which the API server reviews. A caller who may not list
+the pods of a namespace learns nothing about them. Each caller is limited in the work
+that its questions cause.`,
+		Example: `  berth serve
+  berth serve --bind-address 0.0.0.0 --tls-cert-file serve.crt --tls-private-key-file serve.key`,
+		Args: parse.None,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if options.Running, err = p.runningSource(cmd); err != nil {
+				return err
+			}
+			cfg, err := p.cluster.Config("berth-serve")
+			if err != nil {
+				return err
+			}
+			options.Parse = parseOnPage
+			options.Parsed(cmd.Flags())
+			server, err := queryserver.Listen(cfg, options)
+			if err != nil {
+				return err
+			}
+			ctx, stop := signals.Until(cmd.Context())
+			defer stop()
+			fmt.Fprintf(cmd.OutOrStdout(), "ready %s\n", server.URLs()[0])
+			server.Run(ctx)
+			return nil
+		},
+	}
+	p.addSchedulerFlags(cmd.Flags())
+	p.cluster.AddFlags(cmd.Flags())
+	options.AddFlags(cmd.Flags())
+	addVerbosity(cmd)
+	return cmd
+}

@@ -1,0 +1,175 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package queryserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/question"
+	"github.com/berth-k8s/berth/internal/world"
+	"github.com/berth-k8s/berth/internal/world/workload"
+)
+
+// demand is the pods of a question, and the claims that their workloads create.
+type demand struct {
+	pods   []*v1.Pod
+	claims []*v1.PersistentVolumeClaim
+	like   string // an existing object as TYPE/NAME, instead of pods
+	wanted int    // 0: as many as fit
+}
+
+// readDemand reads the pods of a request.
+func readDemand(r *berthv1alpha1.FitsRequest) (*demand, error) {
+	d := &demand{like: r.GetLike()}
+	if (r.GetManifest() == "") == (d.like == "") {
+		return nil, errors.New("set either manifest or like")
+	}
+	if r.GetCount() < 0 || r.GetMinAvailable() < 0 || r.GetMax() && r.GetCount() > 0 {
+		return nil, errors.New("count and min_available must not be negative, and max excludes count")
+	}
+	pods := 1
+	if d.like == "" {
+		set, err := manifest.Read([]string{"-"}, strings.NewReader(r.GetManifest()),
+			manifest.Options{Lenient: true, Namespace: r.GetNamespace(), Stdin: "manifest", Workers: 1})
+		if err != nil {
+			return nil, err
+		}
+		if n := question.EstimatePods(set); n > question.MostAddedPods {
+			return nil, fmt.Errorf("the manifest asks for %d pods: must be %d at most", n, question.MostAddedPods)
+		}
+		set.Expand(1)
+		if d.pods, d.claims, pods = set.Pods, set.PersistentVolumeClaims, len(set.Pods); pods == 0 {
+			return nil, errors.New("the manifest has no pods")
+		}
+	}
+	switch {
+	case r.GetMax() && pods > 1:
+		return nil, fmt.Errorf("max requires one pod, and the manifest has %d", pods)
+	case !r.GetMax():
+		if d.wanted = pods * max(int(r.GetCount()), 1); d.wanted > question.MostAddedPods {
+			return nil, fmt.Errorf("%d pods: must be %d at most", d.wanted, question.MostAddedPods)
+		}
+	}
+	return d, nil
+}
+
+// work estimates the work, in judgements of a node for a pod.
+func (d *demand) work(nodes int) int {
+	return cmp.Or(d.wanted, question.MostAddedPods) * max(nodes, 1)
+}
+
+// resolve finds the existing object, and admits the pods.
+func (l *lane) resolve(d *demand, namespace string) (models []*v1.Pod, err error) {
+	models = d.pods
+	if d.like != "" {
+		model, err := l.findLike(d.like, namespace)
+		if err != nil {
+			return nil, err
+		}
+		models = []*v1.Pod{model}
+	}
+	admitted := make([]*v1.Pod, len(models))
+	for i, p := range models {
+		p = p.DeepCopy()
+		p.Spec.NodeName, p.ResourceVersion, p.UID, p.DeletionTimestamp, p.Status = "", "", "", nil, v1.PodStatus{}
+		if admitted[i], err = l.admit(p); err != nil {
+			return nil, err
+		}
+		if name := admitted[i].Spec.SchedulerName; l.deciders[name] == nil {
+			return nil, fmt.Errorf("no profile serves the scheduler name %q", name)
+		}
+	}
+	return admitted, nil
+}
+
+// findLike returns an existing pod, or a new pod of an existing workload.
+func (l *lane) findLike(like, namespace string) (*v1.Pod, error) {
+	word, name, _ := strings.Cut(like, "/")
+	if slices.Contains([]string{"pod", "pods", "po"}, strings.ToLower(word)) {
+		if p, ok := world.Get[*v1.Pod](l.world, namespace, name); ok {
+			return p, nil
+		}
+	} else if kind, ok := workload.KindNamed(word); !ok {
+		return nil, fmt.Errorf("like %q: must be TYPE/NAME, such as deployment/web", like)
+	} else if of := l.world.Workloads().Named(kind, namespace, name); of != nil {
+		p := of.NewPod()
+		p.Name = name
+		return p, nil
+	}
+	return nil, fmt.Errorf("like %q: there is no such object in namespace %s", like, namespace)
+}
+
+// fits places the pods of a demand one after the other, because each takes room and shifts spread
+// constraints, until one does not fit. It restores the world.
+func (l *lane) fits(ctx context.Context, d *demand, namespace string, check func([]*v1.Pod) error) (*berthv1alpha1.FitsResponse, error) {
+	l.world.Cluster() // built before the mark, so that it is kept
+	defer l.world.Undo(l.world.Mark())
+	models, err := l.resolve(d, namespace)
+	if err == nil {
+		err = check(models)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, claim := range d.claims {
+		if _, there := world.Get[*v1.PersistentVolumeClaim](l.world, claim.Namespace, claim.Name); !there {
+			l.world.Put(claim)
+		}
+	}
+
+	answer := &berthv1alpha1.FitsResponse{Basis: &berthv1alpha1.Basis{}, Wanted: int32(d.wanted), Nodes: map[string]int32{}}
+	for range world.InNamespace[*v1.ResourceQuota](l.world, namespace) {
+		limit(answer.Basis, "ResourceQuotas of namespace "+namespace+" are not counted: ask for a forecast of add-pods")
+		break
+	}
+	for range world.InNamespace[*v1.LimitRange](l.world, namespace) {
+		limit(answer.Basis, "LimitRanges of namespace "+namespace+" are not applied: ask for a forecast of add-pods")
+		break
+	}
+	wanted := cmp.Or(d.wanted, question.MostAddedPods)
+	for i := range wanted {
+		if ctx.Err() != nil {
+			limit(answer.Basis, fmt.Sprintf("the deadline ended the search after %d of %d pods", i, wanted))
+			break
+		}
+		object := *models[i%len(models)]
+		object.Name = fmt.Sprintf("%s-fits-%d", strings.TrimSuffix(object.Name, "-"), i)
+		object.UID = types.UID(object.Namespace + "/" + object.Name)
+		object.CreationTimestamp = metav1.Now()
+		object.Status.QOSClass = rules.ComputeQOS(&object)
+		node, failure, err := l.place(&object)
+		if err != nil {
+			return nil, err
+		}
+		if failure != nil {
+			answer.Stops, answer.Plugins = failure.Message(""), failure.Plugins
+			answer.Reasons = map[string]int32{}
+			for reason, nodes := range failure.Reasons {
+				answer.Reasons[reason] = int32(nodes)
+			}
+			break
+		}
+		answer.Placed++
+		answer.Nodes[node.Name]++
+	}
+	return answer, nil
+}
+
+// limit marks an answer as partial, with a reason.
+func limit(b *berthv1alpha1.Basis, reason string) {
+	b.Partial = true
+	b.Limits = append(b.Limits, reason)
+}

@@ -1,0 +1,229 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package queryserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/inspect/question"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/kube/serve"
+	"github.com/berth-k8s/berth/internal/world"
+)
+
+const (
+	// Port is the default port.
+	Port = 8423
+	// answerWithin bounds a question; callers may set an earlier deadline.
+	answerWithin = 25 * time.Second
+	// reload is the interval between look-ups of the schedulers' configuration.
+	reload = 30 * time.Second
+	// longWork is the minimum work of a long question: about 50 ms.
+	longWork = 500_000
+	// longAtATime bounds the long questions in progress: each holds a copy of the cluster.
+	longAtATime = 2
+)
+
+// Options configures a server.
+type Options struct {
+	serve.Options
+	// Lanes is the number of concurrent short questions.
+	Lanes int
+	// CallerRate is the work that a caller may cause, in judgements of a node for a pod per second.
+	CallerRate int
+	// Running returns the configuration of the cluster's schedulers at a given time. leases holds
+	// the cluster's Leases.
+	Running func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error)
+	// Parse parses the operations of a forecast.
+	Parse question.Parser
+}
+
+// Defaults returns the default options.
+func Defaults() Options {
+	o := Options{Options: serve.Defaults(Port), Lanes: min(runtime.GOMAXPROCS(0), 4), CallerRate: 25_000_000}
+	o.BindAddress, o.HTTP2, o.Grace = "127.0.0.1", true, 5*time.Second
+	return o
+}
+
+// AddFlags adds all flags, with o as defaults.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	o.Options.AddFlags(flags)
+	flags.IntVar(&o.Lanes, "parallel", o.Lanes, "short questions answered at a time; each of them has a copy of the cluster in memory")
+	flags.IntVar(&o.CallerRate, "caller-rate", o.CallerRate,
+		"work that each caller may cause, in judgements of a node for a pod per second, with a burst of ten seconds")
+}
+
+// Server serves the questions of callers.
+type Server struct {
+	options  Options
+	client   *snapshot.Client
+	reviews  kubernetes.Interface // for TokenReviews and SubjectAccessReviews only
+	follower *follower
+	accounts accounts
+	long     chan struct{} // has an element per long question in progress
+	nodes    atomic.Int64  // approximate number of nodes, for the estimates of work
+	assumed  atomic.Pointer[config.Running]
+	server   *serve.Server
+
+	seconds *metrics.HistogramVec
+	work    *metrics.CounterVec
+}
+
+// Listen returns a server for the cluster of config. It listens already; Run serves.
+func Listen(config *rest.Config, o Options) (*Server, error) {
+	if o.Lanes < 1 || o.CallerRate < 1 {
+		return nil, errors.New("--parallel and --caller-rate: must be 1 or more")
+	}
+	s := &Server{
+		options: o, long: make(chan struct{}, longAtATime),
+		accounts: accounts{rate: o.CallerRate, known: cache.NewLRUExpireCache(remembered)},
+		seconds: metrics.NewHistogramVec(&metrics.HistogramOpts{
+			Name: "berth_query_duration_seconds", Help: "Time to answer a question.", StabilityLevel: metrics.ALPHA,
+			Buckets: metrics.ExponentialBuckets(0.0005, 2, 16),
+		}, []string{"question", "code"}),
+		work: metrics.NewCounterVec(&metrics.CounterOpts{
+			Name: "berth_query_work_total", Help: "Estimated work of the questions, in judgements of a node for a pod.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"question"}),
+	}
+	var err error
+	if s.reviews, err = guard.Client(config); err != nil {
+		return nil, err
+	}
+	if s.client, err = snapshot.NewClient(config); err != nil {
+		return nil, err
+	}
+	s.follower = newFollower(s.client, o.Lanes)
+	s.server, err = serve.Listen(o.Options)
+	return s, err
+}
+
+// URLs returns the addresses that are listened on.
+func (s *Server) URLs() []string { return s.server.URLs() }
+
+// Run follows the cluster and serves questions until the context ends. Questions in progress may
+// then complete, within a few seconds.
+func (s *Server) Run(ctx context.Context) {
+	registry := metrics.NewKubeRegistry()
+	registry.MustRegister(s.seconds, s.work)
+	endpoints := serve.Endpoints{Component: "berth-serve", Metrics: registry, Ready: []serve.Check{{Name: "watches", Failed: s.unready}}}
+	mux := http.NewServeMux()
+	mux.Handle("/", endpoints.Handler())
+	path, handler := berthv1alpha1.NewQueryServiceHandler(s, connect.WithInterceptors(connect.UnaryInterceptorFunc(s.observe)),
+		connect.WithReadMaxBytes(question.MostBody), connect.WithRecover(recovered))
+	mux.Handle(path, handler)
+
+	// The lanes outlive the requests.
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { s.follower.run(following) })
+	running.Go(func() { s.followSchedulers(following) })
+	s.server.Run(ctx, serve.Handlers{Secure: mux, Plain: endpoints.Handler(), Own: path}, s.reviews)
+	stop()
+	running.Wait()
+}
+
+// unready returns an error until the cluster has been read.
+func (s *Server) unready(*http.Request) error {
+	if s.assumed.Load() == nil {
+		return errors.New("the cluster has not been read yet")
+	}
+	return nil
+}
+
+// followSchedulers keeps the lanes' profiles current.
+func (s *Server) followSchedulers(ctx context.Context) {
+	select {
+	case <-s.follower.ready:
+	case <-ctx.Done():
+		return
+	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		running, err := s.running(ctx)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Configuration of the schedulers not read")
+			return
+		}
+		s.follower.setProfiles(ctx, running.Profiles)
+		s.assumed.Store(running)
+	}, reload)
+}
+
+// running reads the configuration of the running schedulers.
+func (s *Server) running(ctx context.Context) (*config.Running, error) {
+	var leases []*coordinationv1.Lease
+	if err := s.follower.do(ctx, func(l *lane) {
+		leases = slices.Collect(world.All[*coordinationv1.Lease](l.world))
+		s.nodes.Store(int64(l.world.Cluster().Len()))
+	}); err != nil {
+		return nil, err
+	}
+	return s.options.Running(ctx, leases, time.Now())
+}
+
+// source describes the state as of now.
+func (s *Server) source(running *config.Running) simulate.Source {
+	return simulate.Source{From: s.client.Host(), AsOf: metav1.NewTime(time.Now().UTC().Truncate(time.Second)),
+		Assumed: running.Assumed, Stopped: running.Stopped}
+}
+
+// observe bounds the time of a question, and measures it.
+func (s *Server) observe(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		began := time.Now()
+		if s.assumed.Load() == nil {
+			return nil, connect.NewError(connect.CodeUnavailable, errors.New("the cluster has not been read yet"))
+		}
+		ctx, cancel := context.WithTimeout(ctx, answerWithin)
+		defer cancel()
+		response, err := next(ctx, r)
+		if err != nil && connect.CodeOf(err) == connect.CodeUnknown {
+			code := connect.CodeInvalidArgument
+			if ctx.Err() != nil {
+				code = connect.CodeDeadlineExceeded
+			}
+			err = connect.NewError(code, err)
+		}
+		code := "ok"
+		if err != nil {
+			code = connect.CodeOf(err).String()
+		}
+		s.seconds.WithLabelValues(nameOf(r), code).Observe(time.Since(began).Seconds())
+		return response, err
+	}
+}
+
+// nameOf returns the name of a question.
+func nameOf(r connect.AnyRequest) string {
+	return r.Spec().Procedure[len("/"+berthv1alpha1.QueryServiceName+"/"):]
+}
+
+// recovered turns a panic into an error: one tenant's question must not end the service.
+func recovered(ctx context.Context, spec connect.Spec, _ http.Header, panicked any) error {
+	klog.FromContext(ctx).Error(nil, "Question failed", "question", spec.Procedure, "panic", panicked)
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("the question failed: %v", panicked))
+}
