@@ -174,7 +174,7 @@ func (c *campaign) checkRequests(p *part) {
 	}
 }
 
-// listRemains lists what Berth has written and must have removed when no fault is left.
+// listRemains lists what Berth has written and must have removed when all faults are over.
 func (c *campaign) listRemains(nodes []v1.Node, pods []v1.Pod, workloads []labeled) (left []string) {
 	for i := range nodes {
 		n := &nodes[i]

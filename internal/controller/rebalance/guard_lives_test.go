@@ -177,7 +177,7 @@ func (g *guarded) pass(d time.Duration) {
 	}
 }
 
-// judgeEnd verifies that nothing is left behind.
+// judgeEnd verifies that nothing remains.
 func (g *guarded) judgeEnd() {
 	g.judgeScales(g.want)
 	for _, excess := range g.line.Excess {
@@ -296,7 +296,7 @@ func (g *guarded) terminateNamespace() {
 	for _, key := range slices.Sorted(maps.Keys(g.objects)) {
 		switch o := g.objects[key].(type) {
 		case *appsv1.Deployment, *appsv1.ReplicaSet:
-			g.remove(o.(metav1.Object))
+			g.remove(o)
 		case *v1.Pod:
 			g.terminate(o)
 		}
@@ -307,7 +307,7 @@ func (g *guarded) terminateNamespace() {
 // TestGuardedLives drains nodes of random clusters through the eviction guard, while the controller
 // and the webhook are killed at random requests, and people change scales. It verifies that no
 // workload has fewer ready pods than before unless the guard may admit the eviction, and that no
-// scale, label or deletion cost is left behind.
+// scale, label or deletion cost remains.
 func TestGuardedLives(t *testing.T) {
 	drained, replaced := 0, 0
 	reasons, injected := map[string]int{}, map[virtual.Injection]int{}
@@ -389,7 +389,7 @@ func TestPoliciesDecideWhatAnEvictionWaitsFor(t *testing.T) {
 		for _, key := range slices.Sorted(maps.Keys(g.objects)) {
 			switch o := g.objects[key].(type) {
 			case *appsv1.Deployment, *batchv1.Job:
-				o.(metav1.Object).SetAnnotations(map[string]string{evictionguard.PolicyAnnotation: c.policy,
+				o.SetAnnotations(map[string]string{evictionguard.PolicyAnnotation: c.policy,
 					evictionguard.DeadlineAnnotation: "2m", evictionguard.AfterDeadlineAnnotation: c.after})
 			}
 		}

@@ -18,7 +18,7 @@ func (p *Profile) ConfinesResizes() bool { return p.filterNamed("NodeAffinity") 
 
 // ResizeInterests returns the events that can help a deferred resize rejected by [DeferredResizes].
 // Such a resize was kept from preempting by its node, or it fits and waits for the kubelet. In the
-// second case, it is decided again when its room is gone.
+// second case, it is decided again when another pod has taken its room.
 func (p *Profile) ResizeInterests(c *cluster.Cluster) []queue.Interest {
 	setting := Setting{Cluster: c, Profile: p, Filter: p.filterNamed("NodeResourcesFit")}
 	lacksRoom := func(item *queue.Item, n *cluster.Node) bool { return setting.Filter != nil && !setting.fitsOn(item, n) }

@@ -210,7 +210,7 @@ func (r *replacer) commit(e *Exchange) {
 	r.out.Month = r.out.Hour * hoursOfMonth
 }
 
-// worthwhile is the share of the cluster's cost that an exchange of many nodes has to save, and
+// worthwhile is the share of the cluster's cost that an exchange of many nodes must save, and
 // the share of the savings for which fewer nodes are replaced.
 const worthwhile = 0.005
 
