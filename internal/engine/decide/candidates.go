@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"math"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -134,13 +135,24 @@ func (c *candidates) refreshCosts(t *hypothesis, b *budgets, left *effort.Budget
 		c.byNode[node] = cost{}
 	}
 
+	var bounds []cost
+	if t.questions.releasing != nil {
+		bounds = c.sortByBound(t)
+	}
+	var best cost
 	each, done := effort.CostOfPod(t.p)+len(r.tallies)/8, 0
-	for _, node := range c.unknown {
+	for i, node := range c.unknown {
 		if left.IsSpent() {
 			break
 		}
+		if bounds != nil && best.candidate && bounds[i].compare(&best) > 0 {
+			c.byNode[node] = cost{known: true}
+		}
 		if !c.byNode[node].known {
 			c.byNode[node] = t.costOfNode(node, b)
+			if k := &c.byNode[node]; k.candidate && (!best.candidate || k.compare(&best) < 0) {
+				best = *k
+			}
 			left.Spend(each * (costOfFirstLook + t.judged))
 			if r.ix.meter.Work++; t.judged > 0 {
 				r.ix.meter.Work += each * (costOfFirstLook + t.judged)
@@ -157,6 +169,38 @@ func (c *candidates) refreshCosts(t *hypothesis, b *budgets, left *effort.Budget
 		}
 	}
 	c.unknown = slices.Delete(c.unknown, 0, done)
+}
+
+// sortByBound sorts the unknown nodes by lower bounds of their costs, and returns these bounds. An
+// examination with claims costs so much that nodes that cannot be the cheapest are left out. Nodes
+// whose claims are about to be released come first, because the pod waits for them.
+func (c *candidates) sortByBound(t *hypothesis) []cost {
+	byNode := make([]cost, len(c.byNode))
+	for i, n := range t.r.ix.c.Nodes {
+		k := &byNode[i]
+		if k.highest = math.MaxInt32; n == nil {
+			continue
+		}
+		if t.questions.releasing(n) {
+			k.highest = math.MinInt32
+			continue
+		}
+		for _, o := range n.Pods { // at best, one of the least important pods is the only victim
+			if start := startNegated(startOf(o)); o.Class.Priority < min(k.highest, t.p.Class.Priority) {
+				*k = cost{highest: o.Class.Priority, victims: 1, sum: int64(o.Class.Priority) + math.MaxInt32 + 1, start: start}
+			} else if o.Class.Priority == k.highest {
+				k.start = min(k.start, start)
+			}
+		}
+	}
+
+	slices.SortStableFunc(c.unknown, func(a, b int32) int { return byNode[a].compare(&byNode[b]) })
+	c.unknown = slices.Compact(c.unknown)
+	bounds := make([]cost, len(c.unknown))
+	for i, node := range c.unknown {
+		bounds[i] = byNode[node]
+	}
+	return bounds
 }
 
 // costOfFirstLook is the effort, in judgements, of examining a node before removing any pod.

@@ -6,6 +6,7 @@ package decide_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -51,6 +52,7 @@ func BenchmarkPreemptionForDevices(b *testing.B) {
 			claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
 				Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "gpu.example.com", Pool: node, Device: device}}}}
 			claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: object.Name, UID: object.UID}}
+			object.Status.StartTime = new(metav1.NewTime(time.Unix(1e9+int64(number*7919%100000), 0)))
 			c.ResourceClaims.Set(claim)
 			c.Place(c.Pending(object), c.Node(node))
 		}

@@ -19,6 +19,8 @@ type questions struct {
 	judges []judge       // by plan.asked; an element is nil if the filter passes all nodes; the list is nil without asked filters
 	surely []surely      // see plugins.Judge
 	again  []func() bool // see plugins.Judge
+	// releasing is set if the removal of pods also releases claims; see plugins.Judge.
+	releasing func(n *cluster.Node) bool
 }
 
 type surely = func(n *cluster.Node) bool
@@ -33,6 +35,9 @@ func (pl *plan) questionsFor(c *cluster.Cluster, p *cluster.Pod) (q questions, o
 		}
 		if judge.Err != nil || judge.All != nil || judge.Only != nil {
 			return questions{}, false
+		}
+		if judge.Releasing != nil {
+			q.releasing = judge.Releasing
 		}
 		q.judges, q.surely = append(q.judges, judge.Node), append(q.surely, judge.Surely)
 	}

@@ -40,9 +40,9 @@ type deviceIndex struct {
 	contents map[string]*deviceContent
 
 	// held is the counted allocation of each claim. claimsIn lists these claims by the pools of
-	// their devices.
+	// their devices, each with a holder found on a node (see attempt.isReleasing), or nil.
 	held     map[cluster.Name]*resourcev1.AllocationResult
-	claimsIn map[poolID]map[cluster.Name]bool
+	claimsIn map[poolID]map[cluster.Name]*cluster.Pod
 	deviceUse
 	// extended lists the claims for extended resources by pod; owners holds the pod of each such
 	// claim.
@@ -100,7 +100,7 @@ func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 		*x = deviceIndex{
 			c: c, now: x.now + 1, claims: c.ResourceClaims.Version - 1, slices: c.ResourceSlices.Version - 1,
 			sliceOf: map[string]*resourcev1.ResourceSlice{}, nodes: map[string]*nodeDevices{}, contents: map[string]*deviceContent{},
-			held: map[cluster.Name]*resourcev1.AllocationResult{}, claimsIn: map[poolID]map[cluster.Name]bool{},
+			held: map[cluster.Name]*resourcev1.AllocationResult{}, claimsIn: map[poolID]map[cluster.Name]*cluster.Pod{},
 			deviceUse: newDeviceUse(map[poolID]*devicePool{}),
 			extended:  map[types.UID]map[cluster.Name]bool{}, owners: map[cluster.Name]types.UID{},
 		}

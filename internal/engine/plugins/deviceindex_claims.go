@@ -58,6 +58,9 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 	// it.
 	if before != nil && now != nil && sameDevices(before, now) {
 		x.held[name] = now
+		for i := range now.Devices.Results { // the holders may differ
+			x.claimsIn[poolID{now.Devices.Results[i].Driver, now.Devices.Results[i].Pool}][name] = nil
+		}
 		return
 	}
 
@@ -85,9 +88,9 @@ func (x *deviceIndex) countAllocation(name cluster.Name, allocation *resourcev1.
 				delete(x.claimsIn, id)
 			}
 		case of == nil:
-			x.claimsIn[id] = map[cluster.Name]bool{name: true}
+			x.claimsIn[id] = map[cluster.Name]*cluster.Pod{name: nil}
 		default:
-			of[name] = true
+			of[name] = nil
 		}
 	}
 	x.countDevices(allocation, by)

@@ -134,7 +134,11 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	// The starting point lets mustRetry determine this judge's spending and findings.
 	a.before, a.undo = a.limit.spent.Load(), nil
 	guests := d.guests(c, p)
-	return Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n, guests[n.Index]...).rejection }, Again: a.mustRetry}
+	judge := Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n, guests[n.Index]...).rejection }, Again: a.mustRetry}
+	if d.preempts {
+		judge.Releasing = a.isReleasing
+	}
+	return judge
 }
 
 // BeginAttempt implements [Attempted]: each attempt of a pod has a full search limit.

@@ -119,6 +119,28 @@ func (a *attempt) isReleased(claim *resourcev1.ResourceClaim, n *cluster.Node, s
 	return len(claim.Status.ReservedFor) > 0
 }
 
+// isReleasing reports whether the claims of pods that have left the node still hold its devices.
+func (a *attempt) isReleasing(n *cluster.Node) bool {
+	x := &a.d.index
+	for id := range x.devicesOf(n.Name).pools {
+		for name, holder := range x.claimsIn[id] {
+			if holder != nil && holder.Node != nil && holder.Node.Index == n.Index {
+				continue
+			}
+			claim, ok := a.c.ResourceClaims.Get(name.Namespace, name.Name)
+			if !ok || a.isReleased(claim, n, false) {
+				return ok
+			}
+			for i := range claim.Status.ReservedFor {
+				if p := a.c.Pod(claim.Status.ReservedFor[i].UID); p != nil {
+					x.claimsIn[id][name] = p // avoids the lookup in later calls
+				}
+			}
+		}
+	}
+	return false
+}
+
 // useOf counts the devices in the pools of slices held by claims, except for released claims.
 func (a *attempt) useOf(own []*resourcev1.ResourceSlice, isReleased func(*resourcev1.ResourceClaim) bool) *deviceUse {
 	x := &a.d.index

@@ -74,6 +74,9 @@ type Judge struct {
 	// if Node passes the node. Filters that do not read Contents need no Surely: their verdicts
 	// hold for every choice.
 	Surely func(n *cluster.Node) bool
+	// Releasing, if not nil, reports whether claims of pods that have left the node are about to be
+	// released, so that Node may pass the node soon without the removal of further pods.
+	Releasing func(n *cluster.Node) bool
 	// Again, if not nil, must be called after concurrent calls of Node. If it returns true, the
 	// verdicts depended on the order of the calls, and all these nodes must be judged again, one
 	// after the other.
