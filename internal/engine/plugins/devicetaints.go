@@ -36,7 +36,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	}
 	// Devices not tied to one node, for example of a fabric, are in separate slices.
 	shared := slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
-	tally := &deviceTally{a: a, users: deviceUsers(c)}
+	tally := &deviceTally{a: a, users: d.deviceUsers(c, p)}
 
 	return func(n *cluster.Node) string {
 		within := d.devicesWithin(n, shared)

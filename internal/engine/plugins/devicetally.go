@@ -57,8 +57,8 @@ func (d *DynamicResources) devicesWithin(n *cluster.Node, shared []*resourcev1.R
 }
 
 // deviceUsers names the users of each allocated device: the pods in its claim's reservation, or the
-// claim.
-func deviceUsers(c *cluster.Cluster) map[structured.DeviceID][]string {
+// claim. With preemption for devices, it adds the reason why a user keeps its devices.
+func (d *DynamicResources) deviceUsers(c *cluster.Cluster, p *cluster.Pod) map[structured.DeviceID][]string {
 	users := map[structured.DeviceID][]string{}
 	for claim := range c.ResourceClaims.Each {
 		if claim.Status.Allocation == nil {
@@ -66,7 +66,7 @@ func deviceUsers(c *cluster.Cluster) map[structured.DeviceID][]string {
 		}
 		user := fmt.Sprintf("claim %s/%s, reserved for no pod", claim.Namespace, claim.Name)
 		if len(claim.Status.ReservedFor) > 0 {
-			user = fmt.Sprintf("%s (claim %s)", joinFew(consumersOf(claim)), claim.Name)
+			user = fmt.Sprintf("%s (claim %s%s)", joinFew(consumersOf(claim)), claim.Name, d.whyKept(c, p, claim))
 		}
 		for i := range claim.Status.Allocation.Devices.Results {
 			if result := &claim.Status.Allocation.Devices.Results[i]; !ptr.Deref(result.AdminAccess, false) {
@@ -76,6 +76,22 @@ func deviceUsers(c *cluster.Cluster) map[structured.DeviceID][]string {
 		}
 	}
 	return users
+}
+
+// whyKept explains why preemption by a pod cannot release an allocated claim, or returns "".
+func (d *DynamicResources) whyKept(c *cluster.Cluster, p *cluster.Pod, claim *resourcev1.ResourceClaim) string {
+	for i := range claim.Status.ReservedFor {
+		holder := &claim.Status.ReservedFor[i]
+		o := c.Pod(holder.UID)
+		switch {
+		case !d.preempts:
+		case isGroup(*holder):
+			return ", which preemption does not release: reserved for a pod group"
+		case o != nil && o.Class.Priority >= p.Class.Priority:
+			return fmt.Sprintf(", which preemption does not release: %s has priority %d, and the pod %d", o.Name, o.Class.Priority, p.Class.Priority)
+		}
+	}
+	return ""
 }
 
 // consumersOf names the pods in a claim's reservation.

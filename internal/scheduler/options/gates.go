@@ -138,6 +138,11 @@ func Honours(name string) bool {
 	return slices.Contains(slices.Concat(honouredGates(true), honouredGates(false)), name)
 }
 
+// IsOwn reports whether the gate of that name is Berth's own, which Kubernetes does not recognize.
+func IsOwn(name string) bool {
+	return slices.ContainsFunc(Gates(), func(g Gate) bool { return g.Own && g.Name == name })
+}
+
 // honouredGates lists the gates honored by Berth with this default.
 func honouredGates(on bool) (names []string) {
 	for _, g := range Gates() {

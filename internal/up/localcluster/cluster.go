@@ -209,8 +209,10 @@ func (c *Cluster) controllerFlags() (flags []string) {
 // controlplaneGates returns the flags that set the gates in the API server and the controllers and,
 // for pod groups and EvictionRequests, enable the API.
 func (c *Cluster) controlplaneGates() (flags []string) {
-	if len(c.Gates) > 0 {
-		flags = append(flags, "--feature-gates", gatesText(c.Gates))
+	upstreams := maps.Clone(c.Gates)
+	maps.DeleteFunc(upstreams, func(name string, _ bool) bool { return options.IsOwn(name) })
+	if len(upstreams) > 0 {
+		flags = append(flags, "--feature-gates", gatesText(upstreams))
 	}
 	var served []string
 	if on, err := groups.GatesOf(c.Gates); err == nil && on.Generic {

@@ -30,6 +30,13 @@ func TestGatesReachEveryProcess(t *testing.T) {
 	if line := strings.Join((&Cluster{}).controlplaneArgv(), " "); strings.Contains(line, "gates") || strings.Contains(line, "runtime-config") {
 		t.Errorf("without gates the control plane runs as %q", line)
 	}
+	c.Gates = map[string]bool{"BerthDevicePreemption": true}
+	if line := strings.Join(c.controlplaneArgv(), " "); strings.Contains(line, "BerthDevicePreemption") {
+		t.Errorf("the control plane gets Berth's own gate: %q", line)
+	}
+	if want := "BerthDevicePreemption=true,TaintTolerationComparisonOperators=true"; !slices.Contains(c.schedulerArgv(), want) {
+		t.Errorf("the scheduler runs as %q, without %q", c.schedulerArgv(), want)
+	}
 	c.Gates = map[string]bool{"EvictionRequestAPI": true}
 	if line := strings.Join(c.controlplaneArgv(), " "); !strings.Contains(line, "--runtime-config lifecycle.k8s.io/v1alpha1=true") {
 		t.Errorf("with EvictionRequests the control plane runs as %q", line)
