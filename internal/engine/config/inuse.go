@@ -68,6 +68,7 @@ type Added struct {
 	// Gentle names the profiles with GentlePreemption.
 	Gentle          []string      `json:"gentle,omitempty"`
 	PreemptionDelay time.Duration `json:"preemptionDelay,omitempty"`
+	MinRunTime      time.Duration `json:"minRunTime,omitempty"`
 	// Reserve names the profiles with Reservations.
 	Reserve      []string             `json:"reserve,omitempty"`
 	Reservations plugins.Reservations `json:"reservations,omitzero"`
@@ -88,7 +89,7 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	for _, p := range c.Profiles {
 		p.KeepBudgets = p.KeepBudgets || named(a.KeepBudgets, p)
 		if named(a.Gentle, p) {
-			p.GentlePreemption, p.PreemptionDelay = true, a.PreemptionDelay
+			p.GentlePreemption, p.PreemptionDelay, p.MinRunTime = true, a.PreemptionDelay, a.MinRunTime
 		}
 		if named(a.Reserve, p) {
 			p.Reservations = a.Reservations

@@ -76,6 +76,9 @@ func (pr *preemptions) victimsFor(a *podAttempt) decide.Preemption {
 	pr.forgetCounted()
 	priority := a.Waiting.Class.Priority
 	preemptor := gang.Preemptor{Group: pr.groupOf(a.item), Lowest: priority, Highest: priority, Gentle: a.profile.GentlePreemption}
+	if spared := pr.victimsSparing(preemptor, a); spared.Err != nil || spared.Node != nil && spared.Violations == 0 {
+		return spared
+	}
 	stand := pr.podGroups.units.Protect(preemptor, true)
 	shielded := stand.Len()
 	found := preemptBehind(stand, a)
@@ -89,6 +92,17 @@ func (pr *preemptions) victimsFor(a *podAttempt) decide.Preemption {
 		return found
 	}
 	return preemptBehind(stand, a)
+}
+
+// victimsSparing looks for victims among the pods that have run for the profile's MinRunTime. It
+// finds none if the profile does not spare pods for their run time.
+func (pr *preemptions) victimsSparing(preemptor gang.Preemptor, a *podAttempt) decide.Preemption {
+	least := a.profile.MinRunTime
+	if least == 0 || !a.profile.GentlePreemption {
+		return decide.Preemption{}
+	}
+	preemptor.SparesSince = cluster.TimeOf(pr.wallTime().Add(-least))
+	return preemptBehind(pr.podGroups.units.Protect(preemptor, true), a)
 }
 
 // preemptBehind looks for victims while stand protects the excluded pods. It releases stand even if

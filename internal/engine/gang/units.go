@@ -115,6 +115,8 @@ type Preemptor struct {
 	// successor of an evicted pod of such a group would wait with the group's priority, and could
 	// preempt the preemptor in turn.
 	Gentle bool
+	// SparesSince, if not zero, spares the pods that have started after this time.
+	SparesSince cluster.Time
 }
 
 // Protect keeps pods from being chosen as victims for reasons invisible to a search on their nodes:
@@ -128,6 +130,9 @@ func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 		for _, p := range u.OnNodes(preemptor.Group.Tree()...) {
 			protected.addBelow(p, preemptor.Highest)
 		}
+	}
+	if !preemptor.SparesSince.IsZero() {
+		u.protectStarted(protected, preemptor)
 	}
 	if !preemptor.Gentle && !u.Groups.AnyWhole() {
 		return protected
@@ -149,6 +154,32 @@ func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 	}
 
 	return protected
+}
+
+// mostSpared bounds the pods spared for their start time, because protecting a pod costs a digest.
+// The most recently started ones are spared first.
+const mostSpared = 1000
+
+// protectStarted protects the pods that have started after preemptor.SparesSince. Pods that have
+// not started yet lose no work, and a terminating pod is no victim.
+func (u Units) protectStarted(protected *ProtectedPods, preemptor Preemptor) {
+	var recent []*cluster.Pod
+	for _, n := range u.Cluster.Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			if !p.Started.IsZero() && !p.Terminating && p.Started.Compare(preemptor.SparesSince) > 0 {
+				recent = append(recent, p)
+			}
+		}
+	}
+	slices.SortFunc(recent, func(a, b *cluster.Pod) int {
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.UID, b.UID))
+	})
+	for _, p := range recent[:min(len(recent), mostSpared)] {
+		protected.addBelow(p, preemptor.Lowest)
+	}
 }
 
 // ProtectedPods holds pods that are counted on their nodes with the maximum priority, so that no

@@ -40,6 +40,9 @@ type Profile struct {
 	// preempts other pods.
 	GentlePreemption bool
 	PreemptionDelay  time.Duration
+	// MinRunTime applies only with GentlePreemption: a preempting pod spares pods that have run for
+	// less than this time if other victims suffice.
+	MinRunTime time.Duration
 	// Reservations limits the room reserved for pod groups. The zero value disables reservations.
 	Reservations Reservations
 

@@ -243,6 +243,7 @@ func (f *Flags) Added() config.Added {
 		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(),
 		AllowMissingDrivers: f.AllowMissingDrivers(), PreemptDevices: f.PreemptDevices(),
 		KeepBudgets: f.keepBudgets, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay,
+		MinRunTime: f.gentle.MinRunTime,
 	}
 	if len(f.reserve) > 0 {
 		a.Reservations = f.reservations

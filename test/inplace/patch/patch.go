@@ -53,6 +53,9 @@ var kubernetesEdits = []edit{
 		text: "\tif sched.inPlace != nil {\n\t\tsched.inPlace.Run(ctx)\n\t\treturn\n\t}\n"},
 	{file: "test/integration/util/util.go", at: "func SyncSchedulerInformerFactory(testCtx *TestContext) {\n",
 		text: "\ttestCtx.Scheduler.FollowInPlace(testCtx.SchedulerCtx)\n"},
+	// On a busy machine, an API server starts more slowly.
+	{file: "test/integration/framework/test_server.go", replace: true,
+		at: "(ctx, 100*time.Millisecond, 10*time.Second, true", text: "(ctx, 100*time.Millisecond, 2*time.Minute, true"},
 	// Tests must query the scheduler that handles the pod.
 	{file: steps, replace: true, at: "return podInUnschedulableEntities(testCtx.Scheduler.SchedulingQueue, podName), nil",
 		text: asked + "return podInUnschedulableEntities(testCtx.Scheduler.SchedulingQueue, podName), nil"},
