@@ -45,20 +45,27 @@ func (s *Server) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berth
 	}
 
 	var answer *berthv1alpha1.FitsResponse
-	fits := func(l *lane) { answer, err = l.fits(ctx, d, namespace, v.checkTerms) }
-	if work := d.work(int(s.nodes.Load())); work <= longWork {
+	work := d.work(int(s.nodes.Load()))
+	long := work > longWork
+	if !long {
 		if err := s.charge(v, "Fits", work); err != nil {
 			return nil, err
 		}
-		if err := s.follower.do(ctx, fits); err != nil {
-			return nil, err
+		if failed := s.follower.do(ctx, func(l *lane) {
+			short, cancel := context.WithTimeout(ctx, longTime)
+			defer cancel()
+			answer, err = l.fits(short, d, namespace, v.checkTerms)
+			long = err == nil && answer.Placed < answer.Wanted && answer.Stops == "" // pods with expensive constraints
+		}); failed != nil {
+			return nil, failed
 		}
-	} else if failed := s.askLong(ctx, v, "Fits", work, func(l *lane) error {
-		l.setProfiles(l.profiles)
-		fits(l)
-		return nil
-	}); failed != nil {
-		return nil, failed
+	}
+	if long {
+		err = s.askLong(ctx, v, "Fits", max(work, longWork), func(l *lane) (err error) {
+			l.setProfiles(l.profiles)
+			answer, err = l.fits(ctx, d, namespace, v.checkTerms)
+			return err
+		})
 	}
 	if err != nil {
 		return nil, err

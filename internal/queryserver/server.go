@@ -44,6 +44,8 @@ const (
 	reload = 30 * time.Second
 	// longWork is the minimum work of a long question: about 50 ms.
 	longWork = 500_000
+	// longTime is the time after which a question in a lane is repeated as a long one.
+	longTime = 100 * time.Millisecond
 	// longAtATime bounds the long questions in progress: each holds a copy of the cluster.
 	longAtATime = 2
 )

@@ -78,7 +78,7 @@ type running struct {
 	url string
 }
 
-func start(t *testing.T, change func(*Options)) *running {
+func start(t testing.TB, change func(*Options)) *running {
 	t.Helper()
 	api := apitest.New(t)
 	for _, namespace := range []string{"shop", "bank"} {
@@ -122,7 +122,7 @@ func start(t *testing.T, change func(*Options)) *running {
 	return r
 }
 
-func (r *running) until(t *testing.T, holds func() bool) {
+func (r *running) until(t testing.TB, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -132,7 +132,7 @@ func (r *running) until(t *testing.T, holds func() bool) {
 }
 
 // as returns a client of a user.
-func (r *running) as(t *testing.T, user string, options ...connect.ClientOption) berthv1alpha1.QueryServiceClient {
+func (r *running) as(t testing.TB, user string, options ...connect.ClientOption) berthv1alpha1.QueryServiceClient {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	return berthv1alpha1.NewQueryServiceClient(&http.Client{Transport: authorized{user, transport}}, r.url, options...)
