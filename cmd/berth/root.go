@@ -66,6 +66,7 @@ work on any cluster: they only read it, and install nothing.
 		newWebhookCommand(),
 		newAgentCommand(),
 		newServeCommand(),
+		newMCPCommand(),
 		newSimulateCommand(),
 		newExplainCommand(),
 		newPendingCommand(),

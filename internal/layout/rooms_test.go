@@ -16,7 +16,7 @@ import (
 var rooms = []string{
 	"api", "client", "deploy", "internal/pacing", "internal/response", "internal/owned", "internal/durable", "internal/answer", "internal/usage", "internal/quantity", "internal/kube",
 	"internal/engine", "internal/engine/gang", "internal/engine/cycle", "internal/engine/reconstruct", "internal/engine/journal", "internal/admission", "internal/world", "internal/controller", "internal/node",
-	"internal/inspect", "internal/queryserver", "internal/scheduler", "internal/ui", "internal/containerd", "internal/cli", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
+	"internal/inspect", "internal/queryserver", "internal/assistant", "internal/scheduler", "internal/ui", "internal/containerd", "internal/cli", "internal/up", "scheduler", "examples", "cmd", "docs", "internal/docs", "internal/layout",
 }
 
 // public lists the packages for other modules, which are kept stable. Everything else is internal

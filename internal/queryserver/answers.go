@@ -7,9 +7,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"connectrpc.com/connect"
@@ -181,7 +181,7 @@ func (s *Server) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) (
 			answer.Suggestions = append(answer.Suggestions, e.Suggestions[i].Text)
 		}
 		answer.Summary = e.Summary
-		answer.Document, err = documentOf(e)
+		answer.Text, answer.Document, err = documentOf(e)
 		return err
 	})
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *Server) Pending(ctx context.Context, r *berthv1alpha1.PendingRequest) (
 			answer.Workloads = append(answer.Workloads, listed)
 		}
 		if v.whole {
-			answer.Document, err = documentOf(p)
+			answer.Text, answer.Document, err = documentOf(p)
 		}
 		return err
 	})
@@ -250,12 +250,7 @@ func (s *Server) WhatIf(ctx context.Context, r *berthv1alpha1.WhatIfRequest) (*b
 		if err != nil {
 			return err
 		}
-		var text bytes.Buffer
-		if err := f.Write(&text, ""); err != nil {
-			return err
-		}
-		answer.Text = text.String()
-		answer.Document, err = documentOf(f)
+		answer.Text, answer.Document, err = documentOf(f)
 		return err
 	})
 	if err != nil {
@@ -276,7 +271,7 @@ func (s *Server) Capacity(ctx context.Context, r *berthv1alpha1.CapacityRequest)
 	}
 	answer := &berthv1alpha1.CapacityResponse{}
 	answer.Basis, err = s.askWorld(ctx, v, "Capacity", nil, func(w *simulate.World, source simulate.Source) (err error) {
-		answer.Document, err = documentOf(survey.CapacityOf(w, by, source))
+		answer.Text, answer.Document, err = documentOf(survey.CapacityOf(w, by, source))
 		return err
 	})
 	if err != nil {
@@ -285,12 +280,12 @@ func (s *Server) Capacity(ctx context.Context, r *berthv1alpha1.CapacityRequest)
 	return answer, nil
 }
 
-// documentOf returns the JSON form of an answer.
-func documentOf(answer any) (*structpb.Struct, error) {
-	text, err := json.Marshal(answer)
-	if err != nil {
-		return nil, err
+// documentOf returns an answer as printed by its command, and in its JSON form.
+func documentOf(answer interface{ Write(io.Writer, string) error }) (text string, document *structpb.Struct, err error) {
+	var printed, encoded bytes.Buffer
+	if err := errors.Join(answer.Write(&printed, ""), answer.Write(&encoded, "json")); err != nil {
+		return "", nil, err
 	}
-	document := &structpb.Struct{}
-	return document, document.UnmarshalJSON(text)
+	document = &structpb.Struct{}
+	return printed.String(), document, document.UnmarshalJSON(encoded.Bytes())
 }

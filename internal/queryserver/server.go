@@ -95,8 +95,8 @@ type Server struct {
 	work    *metrics.CounterVec
 }
 
-// Listen returns a server for the cluster of config. It listens already; Run serves.
-func Listen(config *rest.Config, o Options) (*Server, error) {
+// New returns a server for the cluster of config that does not listen; see Follow.
+func New(config *rest.Config, o Options) (*Server, error) {
 	if o.Lanes < 1 || o.CallerRate < 1 {
 		return nil, errors.New("--parallel and --caller-rate: must be 1 or more")
 	}
@@ -120,8 +120,38 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	s.follower = newFollower(s.client, o.Lanes)
-	s.server, err = serve.Listen(o.Options)
+	return s, nil
+}
+
+// Listen returns a server for the cluster of config. It listens already; Run serves.
+func Listen(config *rest.Config, o Options) (*Server, error) {
+	s, err := New(config, o)
+	if err == nil {
+		s.server, err = serve.Listen(o.Options)
+	}
 	return s, err
+}
+
+// Follow follows the cluster until the context ends, for questions by this process; see Local.
+func (s *Server) Follow(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { s.follower.run(ctx) })
+	running.Go(func() { s.followSchedulers(ctx) })
+	running.Wait()
+}
+
+type localKey struct{}
+
+// Local returns the context of a question by this process. The answer is complete, because the
+// process reads the cluster by its own permissions. Local waits until the cluster has been read.
+func (s *Server) Local(ctx context.Context) (context.Context, error) {
+	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, answerWithin, true, func(context.Context) (bool, error) {
+		return s.unready(nil) == nil, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", s.unready(nil), err)
+	}
+	return context.WithValue(ctx, localKey{}, true), nil
 }
 
 // URLs returns the addresses that are listened on.
@@ -142,8 +172,7 @@ func (s *Server) Run(ctx context.Context) {
 	// The lanes outlive the requests.
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { s.follower.run(following) })
-	running.Go(func() { s.followSchedulers(following) })
+	running.Go(func() { s.Follow(following) })
 	s.server.Run(ctx, serve.Handlers{Secure: mux, Plain: endpoints.Handler(), Own: path}, s.reviews)
 	stop()
 	running.Wait()

@@ -383,7 +383,9 @@ type ExplainResponse struct {
 	Suggestions []string `protobuf:"bytes,8,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
 	// document is the answer of "berth explain -o json"; unset if the caller may
 	// not list the pods of all namespaces.
-	Document      *structpb.Struct `protobuf:"bytes,9,opt,name=document,proto3" json:"document,omitempty"`
+	Document *structpb.Struct `protobuf:"bytes,9,opt,name=document,proto3" json:"document,omitempty"`
+	// text is the answer as printed by "berth explain"; empty like document.
+	Text          string `protobuf:"bytes,10,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -479,6 +481,13 @@ func (x *ExplainResponse) GetDocument() *structpb.Struct {
 		return x.Document
 	}
 	return nil
+}
+
+func (x *ExplainResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
 }
 
 // Rejection counts the nodes that a plugin rejects for a reason.
@@ -615,7 +624,9 @@ type PendingResponse struct {
 	Workloads []*PendingWorkload `protobuf:"bytes,4,rep,name=workloads,proto3" json:"workloads,omitempty"`
 	// document is the answer of "berth pending -o json"; unset if the caller may
 	// not list the pods of all namespaces.
-	Document      *structpb.Struct `protobuf:"bytes,5,opt,name=document,proto3" json:"document,omitempty"`
+	Document *structpb.Struct `protobuf:"bytes,5,opt,name=document,proto3" json:"document,omitempty"`
+	// text is the answer as printed by "berth pending"; empty like document.
+	Text          string `protobuf:"bytes,6,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -683,6 +694,13 @@ func (x *PendingResponse) GetDocument() *structpb.Struct {
 		return x.Document
 	}
 	return nil
+}
+
+func (x *PendingResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
 }
 
 // PendingWorkload has the pods of a workload that are pending for one reason.
@@ -974,7 +992,9 @@ type CapacityResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Basis *Basis                 `protobuf:"bytes,1,opt,name=basis,proto3" json:"basis,omitempty"`
 	// document is the answer of "berth capacity -o json".
-	Document      *structpb.Struct `protobuf:"bytes,2,opt,name=document,proto3" json:"document,omitempty"`
+	Document *structpb.Struct `protobuf:"bytes,2,opt,name=document,proto3" json:"document,omitempty"`
+	// text is the answer as printed by "berth capacity".
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1023,6 +1043,13 @@ func (x *CapacityResponse) GetDocument() *structpb.Struct {
 	return nil
 }
 
+func (x *CapacityResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
 var File_berth_v1alpha1_query_proto protoreflect.FileDescriptor
 
 const file_berth_v1alpha1_query_proto_rawDesc = "" +
@@ -1059,7 +1086,7 @@ const file_berth_v1alpha1_query_proto_rawDesc = "" +
 	"\x0eExplainRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\xcc\x02\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\xe0\x02\n" +
 	"\x0fExplainResponse\x12+\n" +
 	"\x05basis\x18\x01 \x01(\v2\x15.berth.v1alpha1.BasisR\x05basis\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -1071,7 +1098,9 @@ const file_berth_v1alpha1_query_proto_rawDesc = "" +
 	"rejections\x18\a \x03(\v2\x19.berth.v1alpha1.RejectionR\n" +
 	"rejections\x12 \n" +
 	"\vsuggestions\x18\b \x03(\tR\vsuggestions\x123\n" +
-	"\bdocument\x18\t \x01(\v2\x17.google.protobuf.StructR\bdocument\"g\n" +
+	"\bdocument\x18\t \x01(\v2\x17.google.protobuf.StructR\bdocument\x12\x12\n" +
+	"\x04text\x18\n" +
+	" \x01(\tR\x04text\"g\n" +
 	"\tRejection\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
@@ -1079,13 +1108,14 @@ const file_berth_v1alpha1_query_proto_rawDesc = "" +
 	"\x05nodes\x18\x04 \x01(\x05R\x05nodes\"J\n" +
 	"\x0ePendingRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
-	"\bselector\x18\x02 \x01(\tR\bselector\"\xe0\x01\n" +
+	"\bselector\x18\x02 \x01(\tR\bselector\"\xf4\x01\n" +
 	"\x0fPendingResponse\x12+\n" +
 	"\x05basis\x18\x01 \x01(\v2\x15.berth.v1alpha1.BasisR\x05basis\x12\x12\n" +
 	"\x04pods\x18\x02 \x01(\x05R\x04pods\x12\x18\n" +
 	"\amissing\x18\x03 \x01(\x05R\amissing\x12=\n" +
 	"\tworkloads\x18\x04 \x03(\v2\x1f.berth.v1alpha1.PendingWorkloadR\tworkloads\x123\n" +
-	"\bdocument\x18\x05 \x01(\v2\x17.google.protobuf.StructR\bdocument\"\xd9\x01\n" +
+	"\bdocument\x18\x05 \x01(\v2\x17.google.protobuf.StructR\bdocument\x12\x12\n" +
+	"\x04text\x18\x06 \x01(\tR\x04text\"\xd9\x01\n" +
 	"\x0fPendingWorkload\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1109,10 +1139,11 @@ const file_berth_v1alpha1_query_proto_rawDesc = "" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x123\n" +
 	"\bdocument\x18\x03 \x01(\v2\x17.google.protobuf.StructR\bdocument\"!\n" +
 	"\x0fCapacityRequest\x12\x0e\n" +
-	"\x02by\x18\x01 \x01(\tR\x02by\"t\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\"\x88\x01\n" +
 	"\x10CapacityResponse\x12+\n" +
 	"\x05basis\x18\x01 \x01(\v2\x15.berth.v1alpha1.BasisR\x05basis\x123\n" +
-	"\bdocument\x18\x02 \x01(\v2\x17.google.protobuf.StructR\bdocument2\x81\x03\n" +
+	"\bdocument\x18\x02 \x01(\v2\x17.google.protobuf.StructR\bdocument\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text2\x81\x03\n" +
 	"\fQueryService\x12A\n" +
 	"\x04Fits\x12\x1b.berth.v1alpha1.FitsRequest\x1a\x1c.berth.v1alpha1.FitsResponse\x12J\n" +
 	"\aExplain\x12\x1e.berth.v1alpha1.ExplainRequest\x1a\x1f.berth.v1alpha1.ExplainResponse\x12J\n" +
