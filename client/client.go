@@ -47,8 +47,11 @@ func New(url string, o Options) (berthv1alpha1.QueryServiceClient, error) {
 	if o.GRPC {
 		options = append(options, connect.WithGRPC())
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4}
-	return berthv1alpha1.NewQueryServiceClient(&http.Client{Transport: authorized{o, transport}}, strings.TrimSuffix(url, "/"), options...), nil
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4,
+	}
+	http := &http.Client{Transport: authorized{o, transport}}
+	return berthv1alpha1.NewQueryServiceClient(http, strings.TrimSuffix(url, "/"), options...), nil
 }
 
 // authorized adds the token to requests.

@@ -62,7 +62,8 @@ func generate(root string, files []string) error {
 }
 
 // appendFiles appends the descriptor of a file, after the files that it imports.
-func appendFiles(list []*descriptorpb.FileDescriptorProto, file protoreflect.FileDescriptor, added map[string]bool) []*descriptorpb.FileDescriptorProto {
+func appendFiles(list []*descriptorpb.FileDescriptorProto, file protoreflect.FileDescriptor,
+	added map[string]bool) []*descriptorpb.FileDescriptorProto {
 	if added[file.Path()] {
 		return list
 	}

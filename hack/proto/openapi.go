@@ -35,8 +35,9 @@ func openAPI(file protoreflect.FileDescriptor) ([]byte, error) {
 				"summary":     commentOf(method),
 				"requestBody": object{"required": true, "content": jsonOf(method.Input(), schemas)},
 				"responses": object{
-					"200":     object{"description": "The answer.", "content": jsonOf(method.Output(), schemas)},
-					"default": object{"description": "The reason for which there is no answer.", "content": content(object{"$ref": "#/components/schemas/Error"})},
+					"200": object{"description": "The answer.", "content": jsonOf(method.Output(), schemas)},
+					"default": object{"description": "The reason for which there is no answer.",
+						"content": content(object{"$ref": "#/components/schemas/Error"})},
 				},
 			}}
 		}

@@ -26,29 +26,37 @@ func New(s *queryserver.Server, version string) *mcp.Server {
 		Instructions: "Reports why pods are pending or on their nodes, whether more pods fit, and the outcome of changes, " +
 			"by the scheduler's own rules and the current state of the cluster. Nothing is changed.",
 	})
-	addTool(server, s, "fits", "Whether pods have a node now, how many more fit, where, and what limits them. Give an existing object (like) or a manifest.",
+	addTool(server, s, "fits", "Whether pods have a node now, how many more fit, where, and what limits them. "+
+		"Give an existing object (like) or a manifest.",
 		func(ctx context.Context, in fits) (string, error) {
-			r, err := s.Fits(ctx, &berthv1alpha1.FitsRequest{Namespace: in.Namespace, Manifest: in.Manifest, Like: in.Like, Count: in.Count, Max: in.Max})
+			r, err := s.Fits(ctx, &berthv1alpha1.FitsRequest{
+				Namespace: in.Namespace, Manifest: in.Manifest, Like: in.Like, Count: in.Count, Max: in.Max,
+			})
 			if err != nil {
 				return "", err
 			}
 			return describeFits(r), nil
 		})
-	addTool(server, s, "explain", "Why a pod is on its node, or pending, and the changes that help.", func(ctx context.Context, in explain) (string, error) {
-		r, err := s.Explain(ctx, &berthv1alpha1.ExplainRequest{Namespace: in.Namespace, Name: in.Pod, Node: in.Node})
-		return r.GetText(), err
-	})
-	addTool(server, s, "pending", "The pending pods by workload and reason, with the smallest change that helps.", func(ctx context.Context, in pending) (string, error) {
-		r, err := s.Pending(ctx, &berthv1alpha1.PendingRequest{Namespace: in.Namespace, Selector: in.Selector})
-		return r.GetText(), err
-	})
+	addTool(server, s, "explain", "Why a pod is on its node, or pending, and the changes that help.",
+		func(ctx context.Context, in explain) (string, error) {
+			r, err := s.Explain(ctx, &berthv1alpha1.ExplainRequest{Namespace: in.Namespace, Name: in.Pod, Node: in.Node})
+			return r.GetText(), err
+		})
+	addTool(server, s, "pending", "The pending pods by workload and reason, with the smallest change that helps.",
+		func(ctx context.Context, in pending) (string, error) {
+			r, err := s.Pending(ctx, &berthv1alpha1.PendingRequest{Namespace: in.Namespace, Selector: in.Selector})
+			return r.GetText(), err
+		})
 	addTool(server, s, "capacity", "Requested, allocatable and stranded room.", func(ctx context.Context, in capacity) (string, error) {
 		r, err := s.Capacity(ctx, &berthv1alpha1.CapacityRequest{By: in.By})
 		return r.GetText(), err
 	})
-	addTool(server, s, "what_if", "The outcome of operations, in a simulation: drains, cordons, taints, more pods or nodes, new replica counts.",
+	addTool(server, s, "what_if", "The outcome of operations, in a simulation: drains, cordons, taints, more pods or nodes, "+
+		"new replica counts.",
 		func(ctx context.Context, in whatIf) (string, error) {
-			r, err := s.WhatIf(ctx, &berthv1alpha1.WhatIfRequest{Namespace: in.Namespace, Operations: in.Operations, Manifest: in.Manifest, Catalog: in.Catalog})
+			r, err := s.WhatIf(ctx, &berthv1alpha1.WhatIfRequest{
+				Namespace: in.Namespace, Operations: in.Operations, Manifest: in.Manifest, Catalog: in.Catalog,
+			})
 			return r.GetText(), err
 		})
 	return server
@@ -79,13 +87,14 @@ type capacity struct {
 
 type whatIf struct {
 	Namespace  string   `json:"namespace,omitempty" jsonschema:"the namespace of names without one; by default, default"`
-	Operations []string `json:"operations" jsonschema:"arguments of berth what-if, such as [drain, node/a] or [scale, deployment/web, --replicas, 5]"`
+	Operations []string `json:"operations" jsonschema:"arguments of berth what-if, such as [drain, node/a]"`
 	Manifest   string   `json:"manifest,omitempty" jsonschema:"the input of apply -f -"`
 	Catalog    string   `json:"catalog,omitempty" jsonschema:"the input of provision --catalog -"`
 }
 
 // addTool adds a question. Errors are answers for the assistant, not failures of the protocol.
-func addTool[In any](server *mcp.Server, s *queryserver.Server, name, description string, ask func(context.Context, In) (string, error)) {
+func addTool[In any](server *mcp.Server, s *queryserver.Server, name, description string,
+	ask func(context.Context, In) (string, error)) {
 	tool := &mcp.Tool{Name: name, Description: description, Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true}}
 	mcp.AddTool(server, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
 		ctx, err := s.Local(ctx)
