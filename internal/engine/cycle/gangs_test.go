@@ -244,7 +244,7 @@ func (c *chaos) somethingOfGroups() {
 			}
 		}
 	case n < 12 && len(c.tickets) > 0:
-		c.carryOut(c.tickets[c.rng.IntN(len(c.tickets))], c.rng.IntN(5) == 0)
+		c.carryOut(c.tickets[c.rng.IntN(len(c.tickets))], c.drawFault())
 	case n < 14:
 		c.deliver(PodGroups)
 	default:

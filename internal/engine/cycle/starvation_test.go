@@ -14,6 +14,7 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 // TestNoGangStarves verifies that a gang with a reservation starts within the limit of its
@@ -120,7 +121,7 @@ func (w *world) drain() {
 		}
 		for _, ticket := range slices.Clone(w.tickets) {
 			if w.under[ticket] != nil {
-				w.carryOut(ticket, false)
+				w.carryOut(ticket, virtual.None)
 				busy = true
 			}
 		}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -183,17 +185,30 @@ func (w *world) breaks(format string, args ...any) {
 	w.broken = append(w.broken, fmt.Sprintf("%s: ", w.now.Sub(begin))+fmt.Sprintf(format, args...))
 }
 
-// carryOut makes the API carry out one of the pending actions, or refuse it.
-func (w *world) carryOut(ticket Ticket, refuse bool) {
+// drawFault draws the fault of an action. One action in five is refused, or carried out without a
+// response. No policy can drop a binding or a deletion, so each success has an effect.
+func (w *world) drawFault() virtual.Fault {
+	if w.rng.IntN(5) > 0 {
+		return virtual.None
+	}
+	return []virtual.Fault{virtual.Failing, virtual.Unanswered}[w.rng.IntN(2)]
+}
+
+// carryOut makes the API carry out one of the pending actions, with a fault.
+func (w *world) carryOut(ticket Ticket, fault virtual.Fault) {
 	action := w.under[ticket]
+	outcome, done := fault.Outcome()
+	refuse := outcome != response.OK
 	var o Outcome
 	switch a := action.(type) {
 	case Bind:
-		o = w.bind(a, refuse)
+		o = w.bind(a, !done) // without a response, the scheduler reads the pod
 	case Remove:
+		if refuse {
+			o.Fault = &Fault{Message: fault.String()}
+		}
 		switch p := w.pods[a.Victim.UID]; {
-		case refuse:
-			o.Fault = &Fault{Message: "refused"}
+		case !done:
 		case p != nil && p.Spec.NodeName == "": // no kubelet delays the deletion
 			w.remove(p)
 		case p != nil && p.DeletionTimestamp == nil:
@@ -360,7 +375,7 @@ func (w *world) settle(most time.Duration) {
 		}
 		for _, ticket := range slices.Clone(w.tickets) {
 			if w.under[ticket] != nil {
-				w.carryOut(ticket, false)
+				w.carryOut(ticket, virtual.None)
 				busy = true
 			}
 		}

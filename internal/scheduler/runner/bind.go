@@ -102,7 +102,7 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 		if err != nil && own {
 			err = fmt.Errorf("binding rejected: %w", err)
 		}
-		if err != nil && !(own && apierrors.IsNotFound(err)) { // a plugin may report another missing object
+		if err != nil { // even after a 404, which a proxy may receive when it repeats the request
 			has, lookErr := b.hasNode(ctx, attempt, err)
 			if lookErr != nil {
 				err = lookErr

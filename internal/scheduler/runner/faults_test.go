@@ -146,6 +146,33 @@ func TestRoomIsKeptWhileABindingIsInDoubt(t *testing.T) {
 	})
 }
 
+// TestRoomIsKeptIfABindingWasCarriedOutDespiteA404 verifies that the resources on the node stay
+// reserved if the response to a binding is a 404 although the API server has carried it out, and
+// the watch lags.
+func TestRoomIsKeptIfABindingWasCarriedOutDespiteA404(t *testing.T) {
+	inWorld(t, func(w *world) {
+		a := withPriority(aPod("a", "1"), 1)
+		w.api.SetFault(func(r *http.Request) (f fakeapi.Fault) {
+			if isBinding(r, "a") {
+				fakeapi.Change(w.api, a, func(p *v1.Pod) { p.Spec.NodeName = "n" })
+				f.Status = http.StatusNotFound
+			}
+			return f
+		})
+		w.api.Put(aNode("n", "1"), a, aPod("b", "1"))
+		w.api.Hold("pods")
+		w.start(Options{})
+		w.until("b is turned down", func() bool { return w.condition("b") != "" })
+		w.pass(time.Minute)
+		w.api.Release("pods")
+		w.pass(time.Minute)
+		w.checkRoom()
+		if w.nodeOf("a") != "n" || w.nodeOf("b") != "" {
+			t.Errorf("a on %q, b on %q", w.nodeOf("a"), w.nodeOf("b"))
+		}
+	})
+}
+
 func TestPodDeletedWhileItIsBound(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.api.SetFault(times(1, func(r *http.Request) bool { return isBinding(r, "a") }, fakeapi.Fault{Late: 10 * time.Second}))
