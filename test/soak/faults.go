@@ -23,14 +23,18 @@ import (
 const (
 	// lasts is the duration of a fault. It exceeds the minute for which requests are counted.
 	lasts = 75 * time.Second
-	// mostSent limits the requests of a kind for an object per minute, as virtual.Verify does.
-	mostSent = 20
+	// mostSent limits the requests of a kind for an object per minute. It is higher than the limit of
+	// virtual.Verify, because users change taints and pods meanwhile, and attempts start over.
+	mostSent = 30
 	// mostNode limits the reads of a node, which precede each attempt to evict one of its pods.
-	mostNode = mostSent * nodePods
+	mostNode = 20 * nodePods
 	// mostStatuses limits the statuses that a scheduler writes, of all pods together: it writes 20
 	// deferrable ones per second. The attempts of a pod have no limit: as upstream, a pod in
 	// back-off is decided if no other pod waits.
 	mostStatuses = 2000
+	// mostTries limits the requests about an attempt of a pod: the patches of its event, and the
+	// reads after bindings with an unknown outcome. Pods of a StatefulSet share a name.
+	mostTries = 80
 	// mostRead limits the lists, and the watches, of a resource per minute. A feed repeats them
 	// every second when the API server cannot be reached, and watches may also be cut.
 	mostRead = 90
@@ -57,6 +61,8 @@ func limitOf(component string, t virtual.Target) (limit int, together bool) {
 		return mostStatuses, true
 	case t.Kind == "get nodes":
 		return mostNode, false
+	case t.Kind == "patch events", t.Kind == "get pods" && component == "scheduler":
+		return mostTries, false
 	case t.Object != "":
 		return mostSent, false
 	case t.Reads:
@@ -116,7 +122,10 @@ func (t *trials) makeRule(p *part, fault virtual.Fault) virtual.Rule {
 	case 1:
 		rule.Namespace = namespace
 	case 2:
-		if kinds := slices.Sorted(maps.Keys(n.kinds)); len(kinds) > 0 {
+		kinds := slices.DeleteFunc(slices.Sorted(maps.Keys(n.kinds)), func(kind string) bool {
+			return strings.HasPrefix(kind, "watch ") || strings.HasPrefix(kind, "list ")
+		})
+		if len(kinds) > 0 {
 			rule.Kind = kinds[t.rng.IntN(len(kinds))]
 		}
 	}
