@@ -183,7 +183,7 @@ func (c *campaign) checkRequests(p *part) {
 	}
 }
 
-// listRemains lists what Berth has written and must have removed when all faults are over.
+// listRemains lists what Berth has written and must have removed when all faults have ended.
 func (c *campaign) listRemains(nodes []v1.Node, pods []v1.Pod, workloads []labeled) (left []string) {
 	for i := range nodes {
 		n := &nodes[i]

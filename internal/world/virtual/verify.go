@@ -118,20 +118,18 @@ func episodes(s *Subject) []episode {
 	list := []episode{{"no fault", func(*Subject, bool) {}}}
 	for f := Lost; f < faults; f++ {
 		for _, kind := range append([]string{""}, s.Kinds...) {
+			delay := longestRetryAfter
+			if f == BusyFor && kind != "" {
+				delay = time.Hour // which a core must not wait for
+			}
 			list = append(list, episode{fmt.Sprintf("%s to %q", f, kind), func(s *Subject, on bool) {
 				s.Faults.Rules = nil
 				if on {
-					s.Faults.Rules = []Rule{{Fault: f, Chance: 1, Kind: kind, Delay: longestRetryAfter}}
+					s.Faults.Rules = []Rule{{Fault: f, Chance: 1, Kind: kind, Delay: delay}}
 				}
 			}})
 		}
 	}
-	list = append(list, episode{"429 with a Retry-After of an hour", func(s *Subject, on bool) {
-		s.Faults.Rules = nil
-		if on {
-			s.Faults.Rules = []Rule{{Fault: BusyFor, Chance: 1, Delay: time.Hour}}
-		}
-	}})
 	for _, name := range slices.Sorted(maps.Keys(s.Policies)) {
 		list = append(list, episode{name, func(s *Subject, on bool) { s.Policies[name](on) }})
 	}
