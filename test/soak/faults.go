@@ -23,8 +23,8 @@ import (
 const (
 	// lasts is the duration of a fault. It exceeds the minute for which requests are counted.
 	lasts = 75 * time.Second
-	// mostSent limits the requests of a kind for an object per minute. It is higher than the limit of
-	// virtual.Verify, because users change taints and pods meanwhile, and attempts start over.
+	// mostSent limits the requests of a kind for an object per minute. It is higher than the limit
+	// of virtual.Verify, because users change taints and pods meanwhile, and attempts start over.
 	mostSent = 30
 	// mostNode limits the reads of a node, which precede each attempt to evict one of its pods.
 	mostNode = 20 * nodePods
