@@ -81,6 +81,9 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface, guard bo
 		return err
 	}
 
+	if !guard {
+		group.Go(func() error { return removeGuard(ctx, client) })
+	}
 	bootstrapClusterRoles(group, client, own)
 	bootstrapNamespacedRoles(group, client, own)
 	// These are system-node-critical and system-cluster-critical: admission rejects other classes
@@ -98,6 +101,27 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface, guard bo
 	}
 
 	return group.Wait()
+}
+
+// removeGuard deletes the webhook configuration of an earlier run with guarded evictions, whose
+// webhook no longer answers. The configuration of a webhook in the cluster calls a Service, and is
+// kept.
+func removeGuard(ctx context.Context, client kubernetes.Interface) error {
+	configurations := client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	c, err := configurations.Get(ctx, "berth-webhook", metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case len(c.Webhooks) != 1 || c.Webhooks[0].Name != "evictions.admission.berth.dev" || c.Webhooks[0].ClientConfig.URL == nil:
+		return nil
+	}
+	err = configurations.Delete(ctx, c.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.UID))})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // bootstrapClusterRoles creates the cluster roles and their bindings. The components' own roles

@@ -45,9 +45,9 @@ const (
 	skew = time.Minute
 )
 
-// Holds reports whether evictions of the pod may be held. These are ready pods of ReplicaSets, which
-// Berth can replace before they leave, and by the options also pods of other controllers and bare
-// pods, but not of DaemonSets and nodes.
+// Holds reports whether evictions of the pod may be held. These are ready pods of ReplicaSets,
+// which Berth can replace before they leave, and by the options also pods of other controllers and
+// bare pods, but not of DaemonSets and nodes.
 func (o *Options) Holds(pod *v1.Pod) bool {
 	if pod.DeletionTimestamp != nil || rules.IsTerminal(pod) || !isReady(pod) {
 		return false
@@ -83,8 +83,9 @@ type Verdict struct {
 }
 
 // Judge decides about an eviction of a guarded pod. first is the time at which the caller first saw
-// an eviction of this pod, which bounds the delay if another client keeps rewriting the annotation.
-func (o *Options) Judge(pod *v1.Pod, now, first time.Time) Verdict {
+// an eviction of this pod, which bounds the delay if another client keeps rewriting the annotation;
+// alive is the time at which the caller last saw a new status of any pod.
+func (o *Options) Judge(pod *v1.Pod, now, first, alive time.Time) Verdict {
 	at, ok := Requested(pod, now, o.Deadline)
 	status, deadline := pod.Annotations[StatusAnnotation], o.Deadline
 	if o.chooses(Deny) {
@@ -99,7 +100,7 @@ func (o *Options) Judge(pod *v1.Pod, now, first time.Time) Verdict {
 		return Verdict{First: true, Message: "starting a replacement first; retry"}
 	case strings.HasPrefix(status, Admitted):
 		return Verdict{Admit: true, Reason: "controller"}
-	case status == "" && now.Sub(at) >= answersWithin:
+	case status == "" && min(now.Sub(at), now.Sub(alive)) >= answersWithin:
 		return Verdict{Admit: true, Reason: "unanswered"}
 	case status == "":
 		return Verdict{Message: "starting a replacement first; retry"}

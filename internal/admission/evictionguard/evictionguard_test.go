@@ -34,7 +34,7 @@ func TestEvictionsAreHeldUntilTheControllerOrTheDeadlineAdmitsThem(t *testing.T)
 	} {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{RequestedAnnotation: c.requested, StatusAnnotation: c.status}}}
 		options := DefaultOptions()
-		got := options.Judge(pod, now, now.Add(-c.first))
+		got := options.Judge(pod, now, now.Add(-c.first), time.Time{})
 		if got.Admit != c.admit || got.First != c.record || got.Reason != c.reason || (got.Message == "") != c.admit {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -38,7 +38,8 @@ type Options struct {
 	Deadline time.Duration
 	// Fallback is the policy of pods that cannot be replaced first, Allow or Place.
 	Fallback string
-	// Choices lists the values that annotations may set: the policies, and Deny. Others are ignored.
+	// Choices lists the values that annotations may set: the policies, and Deny. Others are
+	// ignored.
 	Choices []string
 }
 

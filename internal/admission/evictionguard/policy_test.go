@@ -45,11 +45,11 @@ func TestATenantCannotDenyEvictions(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		RequestedAnnotation: now.Add(-10 * time.Minute).Format(time.RFC3339), StatusAnnotation: Denied + "mine"}}}
 	options := DefaultOptions()
-	if got := options.Judge(pod, now, now); !got.Admit {
+	if got := options.Judge(pod, now, now, time.Time{}); !got.Admit {
 		t.Errorf("after the deadline: %+v", got)
 	}
 	options.Choices = append(options.Choices, Deny)
-	if got := options.Judge(pod, now, now.Add(-10*time.Minute)); got.Admit || !got.Deny || got.Message != "mine" {
+	if got := options.Judge(pod, now, now.Add(-10*time.Minute), time.Time{}); got.Admit || !got.Deny || got.Message != "mine" {
 		t.Errorf("if the operator allows it: %+v", got)
 	}
 }

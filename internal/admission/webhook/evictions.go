@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -36,7 +37,16 @@ type evictions struct {
 	options evictionguard.Options
 
 	mu    sync.Mutex
-	first map[types.UID]time.Time // first eviction of a guarded pod, as seen by this replica
+	first map[types.UID]sighting // first eviction of a guarded pod, as seen by this replica
+	// alive is the time of the last new status. A controller that works off many evictions reports
+	// the statuses of some pods late.
+	alive time.Time
+}
+
+// sighting is the first eviction of a pod.
+type sighting struct {
+	at       time.Time
+	answered bool // the pod has a status
 }
 
 // judgeEviction decides about the creation of an Eviction.
@@ -59,11 +69,11 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 	if !e.options.Holds(pod) {
 		return e.admit("unguarded"), nil
 	}
-	first, ok := e.firstOf(pod.UID)
+	first, alive, ok := e.firstOf(pod.UID, pod.Annotations[evictionguard.StatusAnnotation] != "")
 	if !ok {
 		return e.admit("bound"), nil
 	}
-	verdict := e.options.Judge(pod, e.now(), first)
+	verdict := e.options.Judge(pod, e.now(), first, alive)
 	switch {
 	case verdict.Admit:
 		return e.admit(verdict.Reason), nil
@@ -94,27 +104,29 @@ func (e *evictions) recordRequest(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// firstOf returns the time of the pod's first eviction, and records it; ok is false if there are
-// too many evictions to remember. Evictions older than twice the deadline are forgotten.
-func (e *evictions) firstOf(uid types.UID) (first time.Time, ok bool) {
+// firstOf returns the time of the pod's first eviction, and records it, and the time at which the
+// controller was last seen alive; answered states that the pod has a status. ok is false if there
+// are too many evictions to remember. Evictions older than twice the deadline are forgotten.
+func (e *evictions) firstOf(uid types.UID, answered bool) (first, alive time.Time, ok bool) {
 	now := e.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if first, ok = e.first[uid]; ok && now.Sub(first) < 2*e.options.Deadline {
-		return first, true
-	}
-	if len(e.first) >= mostHeld {
-		for other, at := range e.first {
-			if now.Sub(at) >= 2*e.options.Deadline {
-				delete(e.first, other)
-			}
+	seen, ok := e.first[uid]
+	switch {
+	case ok && now.Sub(seen.at) < 2*e.options.Deadline:
+		if answered && !seen.answered {
+			e.alive = now
 		}
+		e.first[uid] = sighting{seen.at, answered}
+		return seen.at, e.alive, true
+	case len(e.first) >= mostHeld:
+		maps.DeleteFunc(e.first, func(_ types.UID, seen sighting) bool { return now.Sub(seen.at) >= 2*e.options.Deadline })
 		if len(e.first) >= mostHeld {
-			return now, false
+			return now, e.alive, false
 		}
 	}
-	e.first[uid] = now
-	return now, true
+	e.first[uid] = sighting{now, answered}
+	return now, e.alive, true
 }
 
 // admit lets an eviction pass.

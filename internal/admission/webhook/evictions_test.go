@@ -37,7 +37,7 @@ func evictionOf(name, object string) *admissionv1.AdmissionRequest {
 
 func testEvictions(client *fake.Clientset, now *time.Time) *evictions {
 	return &evictions{client: client, metrics: newInstruments(), now: func() time.Time { return *now },
-		options: evictionguard.DefaultOptions(), first: map[types.UID]time.Time{}}
+		options: evictionguard.DefaultOptions(), first: map[types.UID]sighting{}}
 }
 
 func TestAnEvictionIsRecordedInThePodAndHeld(t *testing.T) {
@@ -115,13 +115,46 @@ func TestRememberedEvictionsAreBounded(t *testing.T) {
 	now := time.Unix(0, 0)
 	guard := testEvictions(fake.NewClientset(), &now)
 	for i := range mostHeld {
-		guard.firstOf(types.UID(fmt.Sprint(i)))
+		guard.firstOf(types.UID(fmt.Sprint(i)), false)
 	}
-	if _, ok := guard.firstOf("one more"); ok || len(guard.first) > mostHeld {
+	if _, _, ok := guard.firstOf("one more", false); ok || len(guard.first) > mostHeld {
 		t.Errorf("%d evictions are remembered", len(guard.first))
 	}
 	now = now.Add(2 * guard.options.Deadline)
-	if _, ok := guard.firstOf("later"); !ok || len(guard.first) != 1 {
+	if _, _, ok := guard.firstOf("later", false); !ok || len(guard.first) != 1 {
 		t.Errorf("%d evictions are remembered after their deadlines", len(guard.first))
+	}
+}
+
+// TestABusyControllerIsNotTakenForAbsent covers a mass eviction, in which the controller reports
+// the last statuses after more than 30 s.
+func TestABusyControllerIsNotTakenForAbsent(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	client := fake.NewClientset(guardedPod("web-1"), guardedPod("web-2"))
+	guard := testEvictions(client, &now)
+	admits := func(name string) bool {
+		t.Helper()
+		response, err := guard.judgeEviction(t.Context(), evictionOf(name, `{}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.Allowed
+	}
+	for range 8 { // for 40 s, the controller reports a new status from time to time
+		if admits("web-1") || admits("web-2") {
+			t.Fatalf("admitted at %v", now)
+		}
+		now = now.Add(5 * time.Second)
+		pod, _ := client.CoreV1().Pods("shop").Get(t.Context(), "web-2", metav1.GetOptions{})
+		if pod.Annotations[evictionguard.StatusAnnotation] == "" {
+			pod.Annotations[evictionguard.StatusAnnotation] = evictionguard.Held + "waiting"
+		} else {
+			delete(pod.Annotations, evictionguard.StatusAnnotation)
+		}
+		client.CoreV1().Pods("shop").Update(t.Context(), pod, metav1.UpdateOptions{})
+	}
+	now = now.Add(31 * time.Second)
+	if !admits("web-1") {
+		t.Error("held without a controller")
 	}
 }

@@ -30,7 +30,7 @@ func (w *Webhook) newHandler(r *reviewer) http.Handler {
 	mux := http.NewServeMux()
 	if w.options.GuardEvictions {
 		guard := &evictions{client: w.lookups, metrics: w.metrics, now: w.clock.Now, options: w.options.Guard,
-			first: map[types.UID]time.Time{}}
+			first: map[types.UID]sighting{}}
 		mux.Handle("POST "+evictPath, w.reviewHandler("evict", guard.judgeEviction))
 	}
 	mux.Handle("POST "+mutatePath, w.reviewHandler("mutate", r.mutateObject))

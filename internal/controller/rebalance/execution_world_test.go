@@ -106,6 +106,7 @@ type trouble struct {
 	unscalable string                // reason for refusing all requests to scale
 	unstarted  string                // reason why containers do not start
 	unready    bool                  // pods run but never become ready
+	unreadyIn  string                // the same for pods of this namespace
 	request    func() bool           // reports, before each request of a drain, whether to carry it out
 	halfway    func()                // called between the two halves of a request to scale
 	scaled     func(a execute.Scale) // called after a workload was scaled
@@ -422,7 +423,7 @@ func (s *stage) bind(p *v1.Pod, node string) {
 		started := metav1.NewTime(s.Now)
 		now.Status.Phase, now.Status.StartTime = v1.PodRunning, &started
 		now.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-		if s.faults.unready {
+		if s.faults.unready || s.faults.unreadyIn == now.Namespace {
 			now.Status.Conditions[0].Status = v1.ConditionFalse
 		}
 		s.write(now)

@@ -100,6 +100,12 @@ func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
 	return l.Object
 }
 
+// surging reports whether a surge has added a replica to an object.
+func (c *cluster) surging(s rebalance.Scaled) bool {
+	object := c.scaled(s)
+	return object != nil && object.GetLabels()[rebalance.SurgeLabel] != ""
+}
+
 // split reports whether the controller that scales a ReplicaSet, such as an Argo Rollout, also has
 // a second ReplicaSet with replicas. Then a rollout is in progress, and an additional replica could
 // be created by either ReplicaSet.

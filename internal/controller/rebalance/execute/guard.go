@@ -5,10 +5,8 @@ package execute
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,6 +34,7 @@ const (
 	fewestSurges = 10              // concurrent surges of a small cluster
 	plansAgain   = 5 * time.Second // between plans without a new request
 	plansSoon    = time.Second     // between plans with a new request
+	mostPlanned  = 200             // pods of a plan
 	// recoversAfter is the pause before an attempt to restore a scale is repeated.
 	recoversAfter = time.Minute
 )
@@ -52,21 +51,22 @@ type Guard struct {
 	listed  bool
 
 	held     map[types.UID]*heldPod
-	order    []*heldPod // of the requests; pods that are no longer held are removed by advance
+	order    []*heldPod // by their last plan; advance removes pods that are no longer held
 	planning bool       // a plan has been requested
 	planned  time.Time  // time of the last plan
 	fresh    bool       // a request has arrived since the last plan
 	// ended holds the surges of this process that are over, with the times of their ends. Their
-	// scale may not be restored: a request may have been refused, or a raise carried out late. A note
-	// with only the pod stands for the pod's deletion cost.
+	// scale may not be restored: a request may have been refused, or a raise carried out late. A
+	// note with only the pod stands for the pod's deletion cost.
 	ended map[surgeNote]time.Time
 }
 
-// heldPod is a pod whose eviction is held.
+// heldPod is a pod whose eviction is held, or is due later.
 type heldPod struct {
 	namespace, name string
 	uid             types.UID
 	requested       time.Time
+	due             time.Time // time of an eviction for a taint, which is not held; zero for a request
 	rule            evictionguard.Rule
 	status          string // as observed
 	wanted          string // as decided; "" before the first plan
@@ -89,6 +89,8 @@ func (g *Guard) Step(now time.Time, event Event) []Action {
 	case Seen:
 		if pod, ok := e.Object.(*v1.Pod); ok {
 			g.seePod(pod)
+		} else if node, ok := e.Object.(*v1.Node); ok {
+			g.seeNode(node)
 		} else if note, ok := readNote(e.Object.GetLabels()[rebalance.SurgeLabel]); ok &&
 			!slices.ContainsFunc(g.surges.list, func(s *surge) bool { return s.note == note }) {
 			g.recoverLater() // a request of an earlier process may be carried out late
@@ -120,39 +122,28 @@ func (g *Guard) seePod(pod *v1.Pod) {
 	at, ok := evictionguard.Requested(pod, g.wall(), g.options.Deadline)
 	h := g.held[pod.UID]
 	switch {
-	case !ok || pod.DeletionTimestamp != nil:
+	case pod.DeletionTimestamp != nil, !ok && h != nil && h.due.IsZero():
 		delete(g.held, pod.UID)
 		return
-	case h == nil || !h.requested.Equal(at):
-		h = &heldPod{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, requested: at}
-		g.held[pod.UID], g.order, g.fresh = h, append(g.order, h), true
-		if g.listed {
-			g.judge(h, pod)
+	case !ok:
+		if node := g.cluster.node(pod.Spec.NodeName); node != nil {
+			g.seeTaints(pod, evictingTaints(node, g.wall()))
 		}
+		return
+	case h == nil || !h.requested.Equal(at) || !h.due.IsZero():
+		h = g.hold(pod, at)
 	}
 	h.status = pod.Annotations[evictionguard.StatusAnnotation]
 }
 
-// judge determines the rule of a held pod from the annotations of its workload and its namespace,
-// and applies the policies that need no plan.
-func (g *Guard) judge(h *heldPod, pod *v1.Pod) {
-	var workload, namespace map[string]string
-	if owner := g.cluster.Workloads().ControllerOf(pod); owner != nil {
-		workload = owner.Object.GetAnnotations()
-		if top := g.cluster.Workloads().ControllerOf(owner.Object); top != nil {
-			workload = top.Object.GetAnnotations()
-		}
+// hold adds a held pod.
+func (g *Guard) hold(pod *v1.Pod, requested time.Time) *heldPod {
+	h := &heldPod{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, requested: requested}
+	g.held[pod.UID], g.order, g.fresh = h, append(g.order, h), true
+	if g.listed {
+		g.judge(h, pod)
 	}
-	if ns, ok := world.Get[*v1.Namespace](g.cluster.World, "", pod.Namespace); ok {
-		namespace = ns.Annotations
-	}
-	h.rule = g.options.RuleOf(workload, namespace)
-	switch {
-	case h.rule.Policy == evictionguard.Allow:
-		h.final, h.wanted = true, evictionguard.Admitted+"the policy of its workload"
-	case h.rule.Policy == evictionguard.Finish && rules.ControllerKind(pod) == rules.Job:
-		h.final, h.wanted = true, evictionguard.Held+"waiting until it finishes"
-	}
+	return h
 }
 
 // recover gives up surges left behind: initially the surges of an earlier process for held pods,
@@ -186,7 +177,6 @@ func (g *Guard) advance() {
 		why = interrupted
 	}
 	g.surges.follow(why)
-	waiting := map[types.UID]bool{}
 	g.order = slices.DeleteFunc(g.order, func(h *heldPod) bool {
 		if g.held[h.uid] == h && g.wall().Sub(h.requested) >= 2*g.options.Deadline {
 			delete(g.held, h.uid) // the webhook ignores the request
@@ -204,15 +194,15 @@ func (g *Guard) advance() {
 	if g.fresh {
 		again = plansSoon
 	}
+	var waiting []*heldPod
 	for _, h := range g.order {
-		if h.final || g.surging(h.uid) {
-			continue
-		}
-		if g.now.Before(h.next) {
+		switch {
+		case h.final || g.surging(h.uid):
+		case g.now.Before(h.next):
 			g.wake(h.next)
-			continue
+		default:
+			waiting = append(waiting, h)
 		}
-		waiting[h.uid] = true
 	}
 	switch due := g.planned.Add(again); {
 	case len(waiting) == 0:
@@ -223,33 +213,32 @@ func (g *Guard) advance() {
 	}
 }
 
-// expire admits or denies an eviction at its deadline. A surge in progress is not given up.
-func (g *Guard) expire(h *heldPod) {
-	left := h.rule.Deadline - g.wall().Sub(h.requested)
-	switch {
-	case left > 0:
-		g.wake(g.now.Add(left))
-	case !strings.HasPrefix(h.wanted, evictionguard.Admitted) && !strings.HasPrefix(h.wanted, evictionguard.Denied):
-		h.final = true
-		if why := fmt.Sprintf("held for %v: %s", h.rule.Deadline, strings.TrimPrefix(h.wanted, evictionguard.Held)); h.rule.Deny {
-			h.wanted = evictionguard.Denied + why
-		} else {
-			h.wanted = evictionguard.Admitted + why
+// plan requests a plan for waiting pods. A plan for all pods of a mass eviction would take too
+// long. It includes the least recently planned pods, and namespaces take turns.
+func (g *Guard) plan(waiting []*heldPod) {
+	if len(waiting) > mostPlanned {
+		rank, count := map[*heldPod]int{}, map[string]int{}
+		for _, h := range waiting {
+			rank[h] = count[h.namespace]
+			count[h.namespace]++
 		}
+		slices.SortStableFunc(waiting, func(a, b *heldPod) int { return cmp.Compare(rank[a], rank[b]) })
+		waiting = waiting[:mostPlanned]
 	}
-}
-
-// plan requests a plan for the waiting pods.
-func (g *Guard) plan(waiting map[types.UID]bool) {
+	planned := map[types.UID]bool{}
+	for _, h := range waiting {
+		planned[h.uid] = true
+	}
+	g.order = append(slices.DeleteFunc(g.order, func(h *heldPod) bool { return planned[h.uid] }), waiting...)
 	g.planning, g.fresh = true, false
 	leaving := rebalance.Leaving{
-		Only: waiting, Surge: true, Fitting: true, Begun: true, Surging: map[types.UID]bool{}, Placed: map[types.UID]bool{},
+		Only: planned, Surge: true, Fitting: true, Begun: true, Surging: map[types.UID]bool{}, Placed: map[types.UID]bool{},
 		DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true},
 	}
 	for _, s := range g.surges.list {
 		leaving.Surging[s.UID] = true
 	}
-	for _, h := range g.order {
+	for _, h := range waiting {
 		leaving.Placed[h.uid] = h.rule.Policy == evictionguard.Place
 	}
 	g.addAction(PlanDrain{State: &rebalance.State{AsOf: g.wall(), World: g.cluster.Fork()}, Leaving: &leaving})
@@ -299,6 +288,8 @@ func (g *Guard) carryOut(plan *rebalance.Draining) {
 			g.setStatus(p.UID, evictionguard.Admitted+"its replacement fits on "+p.To)
 		case g.surges.surgeOf(victim) != nil:
 			g.setStatus(p.UID, evictionguard.Held+"another pod of "+p.Owner+" is being replaced")
+		case g.cluster.surging(p.Surge.Scaled):
+			g.setStatus(p.UID, evictionguard.Held+"another run is replacing a pod of "+p.Owner)
 		case len(g.surges.list) >= most || used[p.Namespace] >= max(1, most/2):
 			g.setStatus(p.UID, evictionguard.Held+"too many pods are being replaced")
 		default:
@@ -320,12 +311,6 @@ func (g *Guard) mostSurges() int {
 	return max(fewestSurges, int(g.options.Share*float64(placed)))
 }
 
-// admits reports whether a pod that cannot be replaced first leaves without a proof.
-func (g *Guard) admits(uid types.UID) bool {
-	h := g.held[uid]
-	return h != nil && h.rule.Policy != evictionguard.Place && g.options.Fallback != evictionguard.Place
-}
-
 // setStatus decides the status of a held pod, until its deadline. It is written by advance.
 func (g *Guard) setStatus(uid types.UID, status string) {
 	if h := g.held[uid]; h != nil && !h.final {
@@ -345,7 +330,7 @@ func (g *Guard) settle(uid types.UID, status string) {
 // stored is written again at increasing intervals.
 func (g *Guard) writeStatus(h *heldPod) {
 	switch next := g.nextFor(h.uid); {
-	case h.wanted == "" || h.wanted == h.status:
+	case h.wanted == "" || h.wanted == h.status || !h.due.IsZero():
 	case g.now.Before(next):
 		g.wake(next)
 	default:

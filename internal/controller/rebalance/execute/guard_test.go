@@ -212,3 +212,37 @@ func TestAGuardUndoesTheSurgeOfAnEarlierProcess(t *testing.T) {
 		t.Errorf("the scale: %+v", lower)
 	}
 }
+
+// TestTheGuardDoesNotRepeatTheSurgeOfADrain covers a drain with --surge of a node with a held pod.
+func TestTheGuardDoesNotRepeatTheSurgeOfADrain(t *testing.T) {
+	s := newGuardStage(t)
+	drained, victim := s.heldPod("shop", "web-1"), s.heldPod("shop", "web-2")
+	drained.Annotations = nil
+	s.step(Seen{Object: workloadOf("shop", 3, surgeNote{2, drained.UID, s.now.Unix()}.String())})
+	s.step(Seen{Object: drained})
+	s.step(Seen{Object: victim})
+	s.step(Listed{})
+	for range 300 { // five minutes
+		s.now = s.now.Add(time.Second)
+		s.step(Tick{})
+		if s.guard.planning {
+			s.step(DrainPlanned{Plan: &rebalance.Draining{Pods: []rebalance.Departure{departureFor(victim)}}})
+		}
+	}
+	for _, a := range s.actions {
+		if scale, ok := a.(Scale); ok {
+			t.Fatalf("the scale is changed: %+v", scale)
+		}
+	}
+	if status := last[SetStatus](s); status.Status != "held: another run is replacing a pod of ReplicaSet/web" {
+		t.Errorf("the status: %q", status.Status)
+	}
+	// The drain has ended.
+	s.step(Seen{Object: workloadOf("shop", 2, "")})
+	s.now = s.now.Add(plansAgain)
+	s.step(Tick{})
+	s.step(DrainPlanned{Plan: &rebalance.Draining{Pods: []rebalance.Departure{departureFor(victim)}}})
+	if raise := last[Scale](s); raise.From != 1 || raise.To != 2 { // as planned
+		t.Errorf("the scale: %+v", raise)
+	}
+}

@@ -21,9 +21,10 @@ import (
 // recover gives up surges left behind by a killed run: all surges of the caller's own pods, and
 // other surges older than surgesFor.
 //
-// own reports whether a pod is about to leave anyway, or its note is the caller's. Younger notes of other pods are ignored,
-// because the process that wrote them may be running; recover is called again when the first of
-// these notes expires. A note of a deleted pod counts as left behind, however young it is.
+// own reports whether a pod is about to leave anyway, or its note is the caller's. Younger notes of
+// other pods are ignored, because the process that wrote them may be running; recover is called
+// again when the first of these notes expires. A note of a deleted pod counts as left behind,
+// however young it is.
 //
 // Any client with write access to a workload can write its label. The effect is limited to a change
 // of that workload's scale by one, and at most mostLeft requests; notes of deleted pods delay
