@@ -98,7 +98,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Rebalance.addFlags(flags)
 	o.Guard.AddFlags(flags)
 	flags.Float64Var(&o.Guard.Share, "guard-share", o.Guard.Share,
-		"eviction guard: most pods that are replaced at the same time, as a share of the cluster's pods, but at least 10; half of them in one namespace")
+		"eviction guard: most pods that are replaced at the same time, as a share of the cluster's pods, but at least 10; "+
+			"half of them in one namespace")
 	o.Lead.AddFlags(flags)
 	flags.StringVar(&o.Lock, "leader-elect-resource-lock", o.Lock, "kind of object that is the lock: leases")
 

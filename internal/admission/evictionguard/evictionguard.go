@@ -16,7 +16,7 @@ import (
 const (
 	// RequestedAnnotation holds the time of the first refused eviction, in RFC 3339.
 	RequestedAnnotation = "berth.dev/eviction-requested"
-	// StatusAnnotation holds the controller's status: Held, Admitted or Denied, followed by a message.
+	// StatusAnnotation holds the controller's status: Held, Admitted or Denied, and a message.
 	StatusAnnotation = "berth.dev/eviction-status"
 	// ReplacedAnnotation on an Eviction states that a replacement is ready, so that the eviction is
 	// not held.

@@ -36,8 +36,9 @@ func newInstruments() *instruments {
 			// server's longest timeout.
 			metrics.ExponentialBuckets(0.0001, 2, 19), "path"),
 		evictions: instrument.CounterVec("berth_webhook_evictions_total",
-			"Evictions judged by the guard: held, denied (after the deadline), or admitted because of the controller, deadline (held for too "+
-				"long), unanswered (no controller), unguarded (not ready, or of another kind), exempt (a dry run, or replaced), bound (too many), failed.",
+			"Evictions judged by the guard: held, denied (after the deadline), or admitted because of the controller, "+
+				"deadline (held for too long), unanswered (no controller), unguarded (not ready, or of another kind), "+
+				"exempt (a dry run, or replaced), bound (too many), failed.",
 			"result"),
 		expiry: instrument.Gauge("berth_webhook_certificate_expiration_timestamp_seconds",
 			"When the serving certificate expires."),

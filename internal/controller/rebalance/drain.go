@@ -202,7 +202,8 @@ func (leaving *Leaving) selects(object *v1.Pod) bool {
 func (d *Draining) postponeStranded() {
 	d.Pods = slices.DeleteFunc(d.Pods, func(p Departure) bool {
 		if p.Stranded != "" {
-			d.Later = append(d.Later, Kept{Namespace: p.Namespace, Name: p.Name, Node: p.From, UID: p.UID, Why: p.Stranded, NoSurge: p.NoSurge})
+			d.Later = append(d.Later, Kept{Namespace: p.Namespace, Name: p.Name, Node: p.From, UID: p.UID,
+				Why: p.Stranded, NoSurge: p.NoSurge})
 		}
 		return p.Stranded != ""
 	})

@@ -180,7 +180,7 @@ func (g *guarded) pass(d time.Duration) {
 	}
 }
 
-// judgeEnd verifies that nothing is left behind.
+// judgeEnd verifies that nothing remains of the surges.
 func (g *guarded) judgeEnd() {
 	g.judgeScales(g.want)
 	for _, excess := range g.line.Excess {
@@ -310,7 +310,7 @@ func (g *guarded) terminateNamespace() {
 // TestGuardedLives drains nodes of random clusters through the eviction guard, while the controller
 // and the webhook are killed at random requests, and people change scales. It verifies that no
 // workload has fewer ready pods than before unless the guard may admit the eviction, and that no
-// scale, label or deletion cost is left behind.
+// scale, label or deletion cost of a surge remains.
 func TestGuardedLives(t *testing.T) {
 	drained, replaced := 0, 0
 	reasons, injected := map[string]int{}, map[virtual.Injection]int{}

@@ -20,8 +20,8 @@ const startsBefore = 2 * time.Minute
 
 // seeNode looks at the pods of a node if its NoExecute taints have changed.
 func (g *Guard) seeNode(n *v1.Node) {
-	taints := evictingTaints(n, g.wall())
-	if old := g.cluster.node(n.Name); old == nil && len(taints) == 0 || old != nil && equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {
+	taints, old := evictingTaints(n, g.wall()), g.cluster.node(n.Name)
+	if old == nil && len(taints) == 0 || old != nil && equality.Semantic.DeepEqual(old.Spec.Taints, n.Spec.Taints) {
 		return
 	}
 	for p := range world.All[*v1.Pod](g.cluster.World) {
