@@ -82,7 +82,7 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 		return denyResponse(apierrors.NewForbidden(v1.Resource("pods"), pod.Name, errors.New(verdict.Message)).Status()), nil
 	}
 	if verdict.First {
-		if err := e.recordRequest(ctx, pod); err != nil {
+		if err := e.recordRequest(ctx, pod); err != nil && !(passes(err) && e.now().Sub(first) < recordsWithin) {
 			return e.admitAfter(ctx, request, err), nil
 		}
 	}
@@ -92,8 +92,22 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 	return denyResponse(apierrors.NewTooManyRequests(verdict.Message, 0).Status()), nil
 }
 
+// A slow API server does not admit an eviction: the evictor's next attempts record it.
+const (
+	recordTimeout = 3 * time.Second  // so that the eviction is answered within evictionTimeout
+	recordsWithin = 30 * time.Second // time within which an eviction is recorded, or else admitted
+)
+
+// passes reports whether an error of a write is likely to pass.
+func passes(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
+}
+
 // recordRequest records the first eviction in the pod, and removes the status of an earlier one.
 func (e *evictions) recordRequest(ctx context.Context, pod *v1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]any{
 		evictionguard.RequestedAnnotation: e.now().UTC().Format(time.RFC3339), evictionguard.StatusAnnotation: nil,
 	}}})

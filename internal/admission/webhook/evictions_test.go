@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -156,5 +157,21 @@ func TestABusyControllerIsNotTakenForAbsent(t *testing.T) {
 	now = now.Add(31 * time.Second)
 	if !admits("web-1") {
 		t.Error("held without a controller")
+	}
+}
+
+// TestASlowAPIServerDoesNotAdmitEvictions covers writes of the request that time out.
+func TestASlowAPIServerDoesNotAdmitEvictions(t *testing.T) {
+	client, now := fake.NewClientset(guardedPod("web-1")), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, fmt.Errorf("patch: %w", context.DeadlineExceeded)
+	})
+	guard := testEvictions(client, &now)
+	for _, admits := range []bool{false, false, true} {
+		response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`))
+		if err != nil || response.Allowed != admits {
+			t.Errorf("at %v: %+v, %v", now, response, err)
+		}
+		now = now.Add(15 * time.Second)
 	}
 }
