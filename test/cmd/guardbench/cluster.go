@@ -19,7 +19,7 @@ import (
 
 const (
 	nodeCPU = 16000 // millicores
-	full    = 80    // percent of the CPU of all nodes that the pods request
+	full    = 60    // percent of the CPU of all nodes that the pods request
 )
 
 // bench is a cluster of the programs that berth up starts, except for the scheduler.

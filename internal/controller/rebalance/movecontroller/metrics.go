@@ -21,6 +21,9 @@ var (
 	guarded = instrument.CounterVec("berth_eviction_guard_steps_total",
 		"Steps of replacements for held evictions: Raised (one more replica), Arrived (the replacement has a node), Awaited, "+
 			"Replaced (the pod left), Restored (given up).", "step")
+	guardSeconds = instrument.HistogramVec("berth_eviction_guard_duration_seconds",
+		"Time from the additional replica for a held eviction to its end: Replaced (the pod left) or Restored (given up).",
+		metrics.ExponentialBuckets(1, 2, 10), "end")
 	stays = instrument.GaugeVec("berth_rebalance_stays",
 		"Pods that should move and could not, as of the last plan, by reason.", "reason")
 )
@@ -28,7 +31,7 @@ var (
 // Metrics returns the package's metrics, for the registry of the process that runs it. They are
 // global, so a process must not have more than one Mover.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{evictions, moves, runs, stays, guarded}
+	return []metrics.Registerable{evictions, moves, runs, stays, guarded, guardSeconds}
 }
 
 // countMove counts evictions, and moves by result. It ignores results that only report progress.
