@@ -30,6 +30,8 @@ const (
 	image      = "registry.example/app:v1"
 	// restLimit limits each wait for the cluster to come to rest.
 	restLimit = 10 * time.Minute
+	// scaleLimit limits the wait for the scales to be restored.
+	scaleLimit = 2 * time.Minute
 )
 
 // Cluster is a cluster whose pods are moved.
@@ -89,7 +91,13 @@ func (c *Cluster) Play(ctx context.Context, workloads int, create func(ctx conte
 	if o.Moves, err = seen.pairMoves(); err != nil {
 		return nil, err
 	}
-	if o.Leftover, err = c.countRescaled(ctx); err != nil {
+	// Replacements may still be in progress. Scales that are not restored after the wait are
+	// counted.
+	err = c.Until(ctx, "the scales to be restored", scaleLimit, func() (why string, err error) {
+		o.Leftover, err = c.countRescaled(ctx)
+		return driver.Lacking(o.Leftover, 0), err
+	})
+	if err != nil && ctx.Err() != nil {
 		return nil, err
 	}
 	return o, c.clearCluster(ctx)
