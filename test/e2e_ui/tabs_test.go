@@ -38,6 +38,14 @@ func TestTabsStayResponsive(t *testing.T) {
 	c := stage.NewCrowd(*tabsNodes, 5, 10**tabsNodes)
 	c.Other = map[string]any{}
 	ui := ofCrowd(t, c)
+	first, err := shared.browser.Open(ui.URL, desk) // a large cluster takes a while to read
+	if err == nil {
+		err = first.WaitFor("document.querySelector('#status')?.dataset.state === 'live'", 10*time.Minute)
+		first.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	tabs := []tab{open(t, ui.URL, "", desk)}
 	for len(tabs) < *tabsCount {
 		page, err := tabs[0].Tab(ui.URL, desk)
