@@ -75,13 +75,11 @@ func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	for _, p := range set.Pods {
-		if p.Namespace != namespace || p.Name != r.URL.Query().Get("pod") {
-			continue
+		if p.Namespace == namespace && p.Name == r.URL.Query().Get("pod") {
+			objects["pod"], objects["named"], objects["requests"] = p.Spec.ResourceClaims, p.Status.ResourceClaimStatuses, rules.Requests(p)
+			objects["claims"] = slices.DeleteFunc(slices.Clone(set.ResourceClaims),
+				func(c *resourcev1.ResourceClaim) bool { return c.Namespace != namespace })
 		}
-		objects["pod"], objects["named"], objects["requests"] = p.Spec.ResourceClaims, p.Status.ResourceClaimStatuses, rules.Requests(p)
-		objects["claims"] = slices.DeleteFunc(slices.Clone(set.ResourceClaims), func(c *resourcev1.ResourceClaim) bool {
-			return c.Namespace != namespace
-		})
 	}
 	if node != "" {
 		pools := map[string]bool{}

@@ -92,8 +92,8 @@ func (c *Cluster) Adopt(earlier *Cluster) {
 		d.byPod[uid] = row
 	}
 	d.order, d.foreign = append(order, d.order...), true
-	own := c.history.moments
-	moments := slices.DeleteFunc(earlier.history.lastMoments(), func(m Moment) bool { return len(own) > 0 && m[momentAt] >= own[0][momentAt] })
+	own, moments := c.history.moments, earlier.history.lastMoments()
+	moments = slices.DeleteFunc(moments, func(m Moment) bool { return len(own) > 0 && m[momentAt] >= own[0][momentAt] })
 	if len(moments) > 0 {
 		c.since = moments[0][momentAt]
 	}

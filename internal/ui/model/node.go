@@ -135,7 +135,8 @@ func (n *Node) same(o *Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU &&
 		n.Memory == o.Memory &&
 		n.Pods == o.Pods && n.Leaving == o.Leaving && slices.Equal(n.Taints, o.Taints) && slices.Equal(n.Trouble, o.Trouble) &&
-		n.Roll == o.Roll && slices.Equal(n.Waits, o.Waits) && maps.Equal(n.Others, o.Others) && slices.EqualFunc(n.Blocks, o.Blocks, Block.same)
+		n.Roll == o.Roll && slices.Equal(n.Waits, o.Waits) &&
+		maps.Equal(n.Others, o.Others) && slices.EqualFunc(n.Blocks, o.Blocks, Block.same)
 }
 
 // nodeEvents returns the changes between two states of a node, since the API creates no events for
