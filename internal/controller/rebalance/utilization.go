@@ -6,6 +6,7 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -51,10 +52,7 @@ const whole = 1_000_000
 func newUsage(st *strategy) *usage {
 	u := st.Utilization
 	g := &usage{w: st.w, u: u, sees: func(n *cluster.Node) bool { return st.sees(n) && st.w.isReady(n) }}
-	for name := range u.Thresholds {
-		g.resources = append(g.resources, name)
-	}
-	slices.Sort(g.resources)
+	g.resources = slices.Sorted(maps.Keys(u.Thresholds))
 	for _, name := range g.resources {
 		g.thresholds = append(g.thresholds, int64(u.Thresholds[name]*whole/100))
 		g.targets = append(g.targets, int64(u.Targets[name]*whole/100))

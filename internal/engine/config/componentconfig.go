@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -208,13 +209,7 @@ func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 	}
 	written := profile.Plugins
 	for _, set := range []*configv1.PluginSet{&written.PreEnqueue, &written.PostFilter, &written.PodGroupPostFilter} {
-		var others []configv1.Plugin
-		for _, plugin := range set.Enabled {
-			if plugin.Name != name {
-				others = append(others, plugin)
-			}
-		}
-		set.Enabled = others
+		set.Enabled = slices.DeleteFunc(set.Enabled, func(p configv1.Plugin) bool { return p.Name == name })
 	}
 }
 
@@ -239,12 +234,7 @@ func (c *componentConfig) setArguments(profile *configv1.KubeSchedulerProfile) e
 
 // hasArguments reports whether the profile has arguments for the plugin.
 func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
-	for i := range profile.PluginConfig {
-		if profile.PluginConfig[i].Name == plugin {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(profile.PluginConfig, func(c configv1.PluginConfig) bool { return c.Name == plugin })
 }
 
 // electionConfig renames the lock's fields. Locks on Endpoints and ConfigMaps no longer exist and

@@ -129,16 +129,10 @@ func parseConfig(file string, data []byte, options Options) (*Config, error) {
 			return nil, fmt.Errorf("apiVersion is missing, of kind %q: %s", head.Kind, wanted)
 		case head.Kind == "Policy":
 			t, err := translatePolicy(data, head.APIVersion)
-			if err != nil {
-				return nil, err
-			}
-			return finishLegacy(t, options)
+			return finishLegacy(t, err, options)
 		case legacyVersions[head.APIVersion]:
 			t, err := translateComponentConfig(data, filepath.Dir(file), options)
-			if err != nil {
-				return nil, err
-			}
-			return finishLegacy(t, options)
+			return finishLegacy(t, err, options)
 		}
 	}
 
@@ -161,7 +155,10 @@ type translation struct {
 
 // finishLegacy compiles a translated file. Its errors mention the translation: their paths refer to
 // the translation, which the user has not written.
-func finishLegacy(t *translation, options Options) (*Config, error) {
+func finishLegacy(t *translation, err error, options Options) (*Config, error) {
+	if err != nil {
+		return nil, err
+	}
 	c, err := finishConfig(t.spec, t.notes, options)
 	if err != nil {
 		return nil, fmt.Errorf("translated: %w", err)

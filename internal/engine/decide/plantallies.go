@@ -165,7 +165,7 @@ func (pl *plan) spreadTallies() int { return len(pl.hard) + len(pl.soft) }
 // countsPodsOf sets counts to the spread tallies that count the pods of a node.
 func (pl *plan) countsPodsOf(n *cluster.Node, counts tallySet) {
 	clear(counts)
-	hard, soft := hasKeys(n, pl.hard), !pl.everyKey || hasKeys(n, pl.soft)
+	hard, soft := plugins.HasKeys(n, pl.hard), !pl.everyKey || plugins.HasKeys(n, pl.soft)
 	for k := range pl.spreadTallies() {
 		t := &pl.tallies[k]
 		if t.purpose == spreadSoft && t.constraint.PerNode() ||
@@ -197,15 +197,6 @@ func newMarks(nodes, tallies int) marks {
 }
 
 func (m marks) tallies(node int32) tallySet { return m.bits[int(node)*m.each : int(node+1)*m.each] }
-
-func hasKeys(n *cluster.Node, constraints []plugins.SpreadConstraint) bool {
-	for i := range constraints {
-		if !n.Has(constraints[i].TopologyKey) {
-			return false
-		}
-	}
-	return true
-}
 
 // effectsOf returns the effects of a placed pod of a class on the tallies.
 func (pl *plan) effectsOf(class *cluster.PodClass) (effects []effect) {

@@ -34,6 +34,6 @@ type static struct {
 func (pl *plan) scoreStatic(n *cluster.Node) static {
 	return static{
 		taint: pl.taint.scoreNode(n), affinity: pl.affinity.scoreNode(n), image: pl.image.scoreNode(n), scored: !pl.everyKey ||
-			hasKeys(n, pl.soft), hostname: n.Hostname.Known,
+			plugins.HasKeys(n, pl.soft), hostname: n.Hostname.Known,
 	}
 }

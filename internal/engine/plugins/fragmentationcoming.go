@@ -148,15 +148,10 @@ func (c *coming) makeRoom() {
 // sortedShapes lists the shapes, the most frequent first. Ties have a fixed order, so that the same
 // pods lead to the same future.
 func (c *coming) sortedShapes() []comingKey {
-	keys := make([]comingKey, 0, len(c.shapes))
-	for key := range c.shapes {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b comingKey) int {
+	return slices.SortedFunc(maps.Keys(c.shapes), func(a, b comingKey) int {
 		return cmp.Or(cmp.Compare(c.shapes[b].task.Weight, c.shapes[a].task.Weight), cmp.Compare(a.amount, b.amount),
 			cmp.Compare(a.cpu, b.cpu), cmp.Compare(a.memory, b.memory), strings.Compare(a.where, b.where))
 	})
-	return keys
 }
 
 // onePod is the weight of a newly counted pod; weights fade to a half in fadings steps.

@@ -221,7 +221,7 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 	known := map[*cluster.PodClass][]int{} // indices of the constraints that count the pods of a class
 	counts := make([]int64, len(constraints))
 	for _, n := range c.Nodes {
-		if n == nil || !hasKeys(n, constraints) {
+		if n == nil || !HasKeys(n, constraints) {
 			continue
 		}
 		clear(counts)
@@ -295,7 +295,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 	domains, weights := feasibleDomains(constraints, feasible, everyKey)
 	countSoft(c, p, counter, domains, everyKey)
 	// Normalize ignores these nodes as well: their raw score of 0 would be the best.
-	ignored := func(n *cluster.Node) bool { return everyKey && !hasKeys(n, constraints) }
+	ignored := func(n *cluster.Node) bool { return everyKey && !HasKeys(n, constraints) }
 	return Scoring{
 		Node: func(n *cluster.Node) (int64, error) {
 			if ignored(n) {
@@ -331,7 +331,7 @@ func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node,
 
 	scored := 0
 	for _, n := range feasible {
-		if everyKey && !hasKeys(n, constraints) {
+		if everyKey && !HasKeys(n, constraints) {
 			continue
 		}
 		scored++
@@ -356,7 +356,7 @@ func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node,
 func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domains []map[string]int64, everyKey bool) {
 	inclusion, constraints := NewSpreadInclusion(p), counter.constraints
 	for _, n := range c.Nodes {
-		if n == nil || everyKey && !hasKeys(n, constraints) {
+		if n == nil || everyKey && !HasKeys(n, constraints) {
 			continue
 		}
 		for i := range constraints {

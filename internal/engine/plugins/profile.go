@@ -213,12 +213,7 @@ func (p *Profile) assemblePlugins() {
 
 // Has reports whether the named plugin is enabled at the extension point.
 func (p *Profile) Has(point Point, name string) bool {
-	for _, n := range p.At[point] {
-		if n == name {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(p.At[point], name)
 }
 
 // HasDevices reports whether DynamicResources is enabled at PostFilter, where a pod that fits

@@ -4,6 +4,7 @@
 package plugins
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -69,13 +70,7 @@ func Shortages(p *cluster.Pod, n *cluster.Node) []Shortage {
 	check(v1.ResourceCPU, r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU)
 	check(v1.ResourceMemory, r.Memory, n.Size.Memory, n.Requested.Memory)
 	check(v1.ResourceEphemeralStorage, r.EphemeralStorage, n.Size.EphemeralStorage, n.Requested.EphemeralStorage)
-	var names []v1.ResourceName
-	for name := range r.Scalars {
-		names = append(names, name)
-	}
-
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(r.Scalars)) {
 		check(name, r.Scalars[name], n.Size.Scalars[name], n.Requested.Scalars[name])
 	}
 	return list

@@ -153,8 +153,8 @@ func SpreadNormalized(score, lowest, highest int64) int64 {
 	return MaxScore * (highest + lowest - score) / highest
 }
 
-// hasKeys reports whether a node has the topology keys of all constraints.
-func hasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
+// HasKeys reports whether a node has the topology keys of all constraints.
+func HasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
 	for i := range constraints {
 		if !n.Has(constraints[i].TopologyKey) {
 			return false

@@ -5,6 +5,7 @@ package explain
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -324,14 +325,7 @@ func smallestEdits(edits []*edit, most int) []*edit {
 
 // sortedKeys lists the keys of a map in order. Iterating in this order keeps answers the same from
 // run to run.
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // sortRoomiest returns a copy of the nodes sorted by descending free CPU, so that a proposal for
 // the first nodes is likely to help.

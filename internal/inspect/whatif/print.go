@@ -287,12 +287,9 @@ func (p printer) printFills(list []simulate.Fill) {
 		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verbFor(f.Placed, "finds", "find"),
 			answer.Count(len(f.Nodes), "node"))
 		// The fullest nodes first, then by name.
-		names := make([]string, 0, len(f.Nodes))
-		for name := range f.Nodes {
-			names = append(names, name)
-		}
-
-		slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(f.Nodes[b], f.Nodes[a]), cmp.Compare(a, b)) })
+		names := slices.SortedFunc(maps.Keys(f.Nodes), func(a, b string) int {
+			return cmp.Or(cmp.Compare(f.Nodes[b], f.Nodes[a]), cmp.Compare(a, b))
+		})
 		for i, name := range names {
 			if i == most && !p.wide {
 				p.Line("  and %s", answer.Count(len(names)-most, "more node"))

@@ -170,10 +170,7 @@ func thereAre(zones map[string]bool) string {
 	if len(zones) == 0 {
 		return "there are no zones"
 	}
-	names := make([]string, 0, len(zones))
-	for zone := range zones {
-		names = append(names, zone)
-	}
+	names := slices.Collect(maps.Keys(zones))
 	sortNatural(names)
 	return "there are " + strings.Join(names, ", ")
 }

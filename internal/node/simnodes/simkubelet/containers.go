@@ -14,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // play advances one pod's status to now: it starts, ends and restarts containers and makes them
@@ -97,7 +99,7 @@ func (p *play) ephemeralContainers() {
 func (p *play) initContainers() bool {
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
-		if isSidecar(c) {
+		if rules.IsSidecar(c) {
 			p.playContainer(c, cs, ending{runFor: forEver})
 			if cs.Started == nil || !*cs.Started {
 				return false
@@ -231,7 +233,7 @@ func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
 func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 	policy := p.pod.Spec.RestartPolicy
 	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers,
-		func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !isSidecar(c) {
+		func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !rules.IsSidecar(c) {
 		// An init container must succeed once, not run forever.
 		policy = v1.RestartPolicyOnFailure
 	}
@@ -294,7 +296,7 @@ func (p *play) endContainer(cs *v1.ContainerStatus, at time.Time, exitCode int32
 	cs.Started = &notStarted
 	// An init container that succeeded counts as ready, as with the kubelet.
 	cs.Ready = exitCode == 0 && slices.ContainsFunc(p.pod.Spec.InitContainers, func(c v1.Container) bool {
-		return c.Name == cs.Name && !isSidecar(&c)
+		return c.Name == cs.Name && !rules.IsSidecar(&c)
 	})
 }
 
@@ -321,12 +323,6 @@ func (p *play) stopAll(exitCode int32) {
 			}
 		}
 	}
-}
-
-// isSidecar reports whether an init container is always restarted, and so runs concurrently with
-// the regular containers.
-func isSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 // endOf returns the end of a duration that began at a stored time. The API truncates times to whole

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file derives a pod's phase and conditions from the states of its containers, as played by
@@ -27,7 +29,7 @@ func (p *play) podPhase() v1.PodPhase {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
 		switch t := cs.State.Terminated; {
 		// Sidecars do not count for the phase.
-		case isSidecar(c):
+		case rules.IsSidecar(c):
 		case t == nil:
 			waiting++
 		// The regular containers will never start.
@@ -115,7 +117,7 @@ func (p *play) setInitialized() {
 	var incomplete []string
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
-		if done := cs.Ready || isSidecar(c) && cs.Started != nil && *cs.Started; !done {
+		if done := cs.Ready || rules.IsSidecar(c) && cs.Started != nil && *cs.Started; !done {
 			incomplete = append(incomplete, c.Name)
 		}
 	}
@@ -146,7 +148,7 @@ func (p *play) containersReady() (bool, string, string) {
 
 	var unready []string
 	for i := range p.pod.Spec.InitContainers {
-		if isSidecar(&p.pod.Spec.InitContainers[i]) && !p.status.InitContainerStatuses[i].Ready {
+		if rules.IsSidecar(&p.pod.Spec.InitContainers[i]) && !p.status.InitContainerStatuses[i].Ready {
 			unready = append(unready, p.pod.Spec.InitContainers[i].Name)
 		}
 	}
