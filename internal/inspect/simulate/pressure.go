@@ -362,7 +362,7 @@ func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 	k.removeAfter(pause, m, p, "Pod was rejected: "+strings.TrimSpace(refusal.Message))
 }
 
-// removeAfter removes a pod after a pause, unless it was deleted meanwhile.
+// removeAfter removes a pod after a pause, unless it has left by then.
 func (k *kubelets) removeAfter(pause time.Duration, m *measured, p *pod, message string) {
 	k.scheduleCall(m, k.clock.now+pause, func() {
 		if !p.gone {

@@ -306,7 +306,7 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	return err
 }
 
-// Bind implements cycle.Binder. After markBinding, the binding can no longer be canceled, because
+// Bind implements cycle.Binder. After MarkPrebound, the binding can no longer be canceled, because
 // it may already have been sent to the API server.
 func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	y := x.sessionOf(a)

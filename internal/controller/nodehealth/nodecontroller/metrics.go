@@ -11,18 +11,12 @@ import (
 
 const subsystem = "node_collector" // as upstream
 
-// perZone returns a gauge in upstream's subsystem with the label zone.
-func perZone(name, help string) *metrics.GaugeVec {
-	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help,
-		StabilityLevel: metrics.ALPHA}, []string{"zone"})
-}
-
 // The first six metrics have the names, labels and meanings of upstream's metrics. As in upstream,
 // the label zone contains a zero byte.
 var (
-	zoneHealth     = perZone("zone_health", "Gauge measuring percentage of healthy nodes per zone.")
-	zoneSize       = perZone("zone_size", "Gauge measuring number of registered Nodes per zones.")
-	unhealthyNodes = perZone("unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones.")
+	zoneHealth     = instrument.GaugeVec(subsystem+"_zone_health", "Gauge measuring percentage of healthy nodes per zone.", "zone")
+	zoneSize       = instrument.GaugeVec(subsystem+"_zone_size", "Gauge measuring number of registered Nodes per zones.", "zone")
+	unhealthyNodes = instrument.GaugeVec(subsystem+"_unhealthy_nodes_in_zone", "Gauge measuring number of not Ready Nodes per zones.", "zone")
 	evictionsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "evictions_total",
 		Help:           "Number of Node evictions that happened since current instance of NodeController started.",
