@@ -109,7 +109,7 @@ func newEvictionsCommand() *cobra.Command {
 	return inquire(&cobra.Command{
 		Use:   "evictions",
 		Short: "Which pods have to leave their nodes, when, and because of which taint",
-		Long: `List the pods that NoExecute taints evict, and those whose evictions the guard
+		Long: `List the pods that NoExecute taints evict, and pods with evictions that the guard
 holds (berth controller --controllers=*,eviction-guard), in the order in which they
 are due: tolerationSeconds are counted from when the taint was added, the guard's
 deadline from the first eviction. Read-only: get and list, never secrets.`,

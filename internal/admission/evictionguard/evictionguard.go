@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Annotations of a pod whose eviction is held, and of an eviction.
+// Annotations of a pod with a held eviction, and of an eviction.
 const (
 	// RequestedAnnotation holds the time of the first refused eviction, in RFC 3339.
 	RequestedAnnotation = "berth.dev/eviction-requested"

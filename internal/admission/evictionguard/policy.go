@@ -24,7 +24,7 @@ const (
 
 // The policies: what an eviction waits for.
 const (
-	Surge  = "surge"  // a replacement that is ready; if the workload cannot grow, the fallback applies
+	Surge  = "surge"  // a ready replacement; if the workload cannot grow, the fallback applies
 	Place  = "place"  // a node for the replacement
 	Finish = "finish" // the end of the pod, if it belongs to a Job
 	Allow  = "allow"  // nothing

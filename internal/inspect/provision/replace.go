@@ -155,8 +155,8 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 	return names
 }
 
-// replaceMany makes the exchange of many nodes that saves the most. It returns the nodes that remain
-// to be tried separately.
+// replaceMany makes the exchange of many nodes that saves the most. It returns the nodes to be
+// tried separately.
 func (r *replacer) replaceMany(names []string) (left []string, err error) {
 	for len(names) > 1 && r.tries < mostTries {
 		drafts, err := r.draftMany(names)
@@ -214,9 +214,9 @@ func (r *replacer) commit(e *Exchange) {
 // the share of the savings for which fewer nodes are replaced.
 const worthwhile = 0.005
 
-// draftMany drafts exchanges of many nodes: first the one with the fewest nodes that saves about the
-// most, then others that may save as much. Savings grow with the number of replaced nodes until the
-// remaining nodes are full, and hardly change from there.
+// draftMany drafts exchanges of many nodes: first the one with the fewest nodes that saves about
+// the most, then others that may save as much. Savings grow with the number of replaced nodes until
+// the remaining nodes are full, and hardly change from there.
 func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 	const parts = 16
 	names = r.movable(names)
@@ -363,8 +363,8 @@ func setOf(names []string) map[string]bool {
 // scores leave pods pending.
 const mostRepairs = 6
 
-// isBounded reports whether the bound on the cost of new nodes also holds for the existing nodes: no
-// pod has another place, and no existing node costs less than the same node of the catalog.
+// isBounded reports whether the bound on the cost of new nodes also holds for the existing nodes:
+// no pod has another place, and no existing node costs less than the same node of the catalog.
 func (r *replacer) isBounded(w *simulate.World) bool {
 	if len(r.out.Kept)+len(r.p.Nodes) > 0 {
 		return false
