@@ -68,7 +68,7 @@ func TestPoliciesDecideWhatAnEvictionWaitsFor(t *testing.T) {
 		for _, key := range slices.Sorted(maps.Keys(g.objects)) {
 			switch o := g.objects[key].(type) {
 			case *appsv1.Deployment, *batchv1.Job:
-				o.(metav1.Object).SetAnnotations(map[string]string{evictionguard.PolicyAnnotation: c.policy,
+				o.SetAnnotations(map[string]string{evictionguard.PolicyAnnotation: c.policy,
 					evictionguard.DeadlineAnnotation: "2m", evictionguard.AfterDeadlineAnnotation: c.after})
 			}
 		}

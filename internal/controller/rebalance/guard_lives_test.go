@@ -299,7 +299,7 @@ func (g *guarded) terminateNamespace() {
 	for _, key := range slices.Sorted(maps.Keys(g.objects)) {
 		switch o := g.objects[key].(type) {
 		case *appsv1.Deployment, *appsv1.ReplicaSet:
-			g.remove(o.(metav1.Object))
+			g.remove(o)
 		case *v1.Pod:
 			g.terminate(o)
 		}
