@@ -38,7 +38,7 @@ const (
 	// consecutive refusals by the API server, the interval grows to refusedPause.
 	firstPause    = 100 * time.Millisecond
 	lastPause     = time.Second
-	quickRefusals = 10
+	quickRefusals = 9
 	refusedPause  = 8 * time.Second
 	// pageTries is the maximum number of requests for a page; the first page is requested only
 	// once.
