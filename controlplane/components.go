@@ -84,7 +84,7 @@ func leaseRule(verbs ...string) rbacv1.PolicyRule {
 }
 
 // permissionsFor grants each right in its namespace. Berth's own namespace need not exist here, so
-// a right in this namespace is granted in all namespaces, for objects of the name in the right.
+// a right in this namespace is granted in all namespaces, for objects with the right's name.
 // Rights to Leases without a name, such as create, are not granted; `berth up --from-image`, the
 // only mode with leader election, creates them beforehand. Rights in other namespaces, such as
 // kube-system, are granted in those namespaces.
@@ -115,7 +115,7 @@ func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 	for _, right := range rights {
 		// The key omits the namespace: the caller has grouped by it.
 		key := deploy.Right{Group: right.Group, Resource: right.Resource, Name: right.Name}
-		// Several namespaces can contribute the same permission.
+		// The rights granted in all namespaces may be for several namespaces.
 		if !slices.Contains(verbs[key], right.Verb) {
 			verbs[key] = append(verbs[key], right.Verb)
 		}

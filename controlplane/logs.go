@@ -160,7 +160,7 @@ func setKlog(name, value string) {
 	}
 }
 
-// etcdLog writes etcd's warnings to the same log. Each entry is one line, with the time in ISO
+// etcdLog writes etcd's warnings to w. Each entry is one line, with the time in ISO
 // 8601.
 func etcdLog(w io.Writer) zapcore.Core {
 	encoder := zap.NewProductionEncoderConfig()

@@ -105,8 +105,9 @@ type (
 		Ticket response.Ticket
 		Name   types.NamespacedName
 	}
-	// ReadDevices reads the device objects requiring the pod's eviction live: claims, all slices of
-	// the pools, and rules. Nonexistent objects are missing from the response.
+	// ReadDevices reads, from the API server, the device objects that require the pod's eviction:
+	// claims, all slices of the pools, and rules. Nonexistent objects are missing from the
+	// response.
 	ReadDevices struct {
 		Ticket response.Ticket
 		Pod    types.NamespacedName

@@ -59,8 +59,8 @@ func sumScalars(p *pod) (sum int64) {
 // emptyNode moves all pods off a node, or none.
 //
 // closing determines how long the node stays closed. With "" the node stays open, and the moves are
-// undone unless they lower the gauges, compared in order up to the goal's gauge. Otherwise the
-// caller judges all nodes of its attempt together.
+// undone unless they lower a gauge without raising an earlier one, up to the gauge of the strategy.
+// If closing is set, the caller judges all nodes of its attempt together.
 func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool {
 	w := s.w
 	// Refusals are checked before anything is moved: most attempts fail there, and proving the
@@ -120,8 +120,8 @@ func (st *strategy) consolidateNodes() {
 
 // emptied is the gauge of nodes still to be emptied.
 //
-// A node counts as empty if it is closed and has only pods that belong to it. An open node without
-// pods does not count: the next pod may land there.
+// A node counts as empty if it is closed and has only terminating pods and pods that belong to it.
+// An open node without pods does not count: the next pod may land there.
 type emptied struct {
 	w       *world
 	wanted  int

@@ -80,7 +80,8 @@ func (g *guarded) annotate(p *v1.Pod, pairs ...string) {
 	g.write(p)
 }
 
-// judgeLeaving verifies that a ready pod leaves only if its workload keeps its ready pods.
+// judgeLeaving verifies that a ready pod leaves only if its workload keeps the wanted number of
+// ready pods.
 func (g *guarded) judgeLeaving(p *v1.Pod) {
 	owner := metav1.GetControllerOfNoCopy(p)
 	if owner == nil || owner.Kind != "ReplicaSet" || g.broken[owner.UID] || !isReady(p) {

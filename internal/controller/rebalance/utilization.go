@@ -24,8 +24,8 @@ import (
 type usage struct {
 	w *world
 	u *Utilization
-	// sees reports whether the policy covers a node and the node is ready. Only these nodes can be
-	// below thresholds, and only these nodes count for the average.
+	// sees reports whether the policy covers a node and the node is ready. Only these nodes are
+	// listed as below thresholds, and only these nodes count for the average.
 	sees func(n *cluster.Node) bool
 	// thresholds and targets are in millionths; resolveDeviations replaces deviations by absolute
 	// values.
@@ -218,7 +218,8 @@ func (g *usage) totalUsed(f *fullness) (sum int64) {
 
 // setupUtilization sets up the goal Utilization. The descheduler evicts pods until a node is below
 // its target by estimate; Berth instead proves each move: the successor must land on a node where
-// it lowers the sum. The number of underused nodes is checked only before the first move.
+// the move as a whole lowers the gauge. The number of underused nodes is checked only before the
+// first move.
 func (st *strategy) setupUtilization() {
 	g := newUsage(st)
 	st.gauge = g

@@ -13,15 +13,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Terms are the terms of a class for pod affinity and anti-affinity. Its pointers are never nil and
-// their targets are immutable. The kinds of terms are separate because few workloads have terms of
-// more than one kind.
+// Terms holds the terms of a class for pod affinity and anti-affinity. The embedded pointers are
+// never nil, and their targets are immutable. The kinds of terms are separate because few workloads
+// have terms of more than one kind.
 type Terms struct {
 	*RequiredTerms
 	*PreferredTerms
 	*unreadTerms
 
-	// Affinities is a digest of the four lists: classes with equal digests treat other pods alike.
+	// Affinities is a digest of the four lists and the namespace: classes with equal digests treat
+	// other pods alike.
 	Affinities [2]uint64
 
 	// SelectsNamespaces reports that one of the terms selects namespaces by their labels.
@@ -120,7 +121,7 @@ func (t *Terms) CountRequired() int {
 	return n
 }
 
-// OfTerms returns a class with only the namespace and terms of c.
+// OfTerms returns a class with only the namespace, the terms and the Bulk of c.
 func (c *PodClass) OfTerms() *PodClass {
 	terms := *c.Terms
 	terms.unreadTerms = &unreadTerms{TermError: c.TermError}

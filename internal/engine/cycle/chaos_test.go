@@ -121,10 +121,10 @@ func (c *chaos) end() error {
 	if c.options.Seed%2 == 0 {
 		c.putRoom(nil)
 	} else {
-		calm = 4 * time.Minute // the reservation shown last ends within this time
+		calm = 4 * time.Minute // the last reservation of the run ends within this time
 	}
 	if c.budgets.keep {
-		calm = max(calm, 3*time.Minute) // the core counts victims for up to two minutes; another core does not count them
+		calm = max(calm, 3*time.Minute) // victims count for up to two minutes in the core, and not in the core that judges it
 	}
 	c.settle(calm)
 	c.judge()

@@ -76,8 +76,8 @@ func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 	})
 }
 
-// reservedInChaos configures reservations. After exceeds the maximum back-off; otherwise the
-// reservations would keep the run from becoming calm.
+// reservedInChaos configures reservations. Its field After exceeds the maximum back-off; otherwise
+// the reservations would keep the run from becoming calm.
 var reservedInChaos = plugins.Reservations{After: 11 * time.Second, For: 15 * time.Second, Share: 0.5}
 
 // checkReservation checks that a reservation has the configured maximum duration, and begins only
@@ -308,7 +308,7 @@ func (g *gangs) priorityOf(group string) int32 {
 }
 
 // areAlike reports whether all pods have the priority of their group and the same preemption
-// policy. Groups whose pods do not are never placed if group priorities are enabled.
+// policy. Other groups are never placed if group priorities are enabled.
 func areAlike(g *groups.PodGroup, pods ...*v1.Pod) bool {
 	return !slices.ContainsFunc(pods, func(p *v1.Pod) bool {
 		return *p.Spec.Priority != *g.Spec.Priority || (p.Spec.PreemptionPolicy == nil) != (pods[0].Spec.PreemptionPolicy == nil)

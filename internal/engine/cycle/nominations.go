@@ -73,7 +73,7 @@ func (ns *nominations) nominatePod(item *queue.Item, node string) {
 }
 
 // lendRoom nominates a pod to a node for the next attempt. If the pod fits nowhere, the room is
-// released. Otherwise, a pod that may not preempt would keep the room for as long as it waits.
+// released, because a pod that may not preempt would keep it for as long as the pod waits.
 func (ns *nominations) lendRoom(item *queue.Item, node string) {
 	ns.nominatePod(item, node)
 	ns.lent[item.Pod.UID] = true
@@ -147,9 +147,9 @@ func (ns *nominations) moveOn(p *cluster.Pod) {
 	ns.queue.Wake(p.UID, queue.ForceActivate, ns.now)
 }
 
-// asContender returns the form of a waiting pod that competes with other pods for room. If group
-// priorities are enabled, this form has the priority of the PodGroup. Nominations must use the same
-// form; otherwise two groups could take the room from each other forever.
+// asContender returns a waiting pod with the priority with which it competes for room: the priority
+// of its PodGroup, if group priorities are enabled. Nominations must use the same priority;
+// otherwise two groups could take the room from each other forever.
 func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	if !ns.ofGroups {
 		return p

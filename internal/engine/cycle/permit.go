@@ -109,7 +109,7 @@ func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 	}
 	ps.held[b.permit.ticket] = b
 	ps.events.held = len(ps.held)
-	ps.nominations.clearGated() // before Held, since events of the pod's own assumption must not help it
+	ps.nominations.clearGated() // before the pod is held, so that its own assumption does not wake it
 	ps.events.flushEvents()
 	ps.queue.Held(b.item)
 	ps.addAction(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
@@ -199,8 +199,8 @@ func (ps *placements) endPermitWait(b *placement, how string) {
 	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
 }
 
-// timeOut ends expired waits, both at Permit and for objects. It handles waits at Permit in ticket
-// order, so that the order of the resulting actions is fixed.
+// timeOut ends expired waits, both at Permit and for the conditions of PreBind. It handles waits at
+// Permit in ticket order, so that the order of the resulting actions is fixed.
 func (ps *placements) timeOut() {
 	for _, ticket := range slices.Sorted(maps.Keys(ps.held)) {
 		b := ps.held[ticket]

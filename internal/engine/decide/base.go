@@ -306,7 +306,7 @@ func (b *base) groupWith(static, node int32) int32 {
 	return index
 }
 
-// valueOf returns the value of a node in a tally of this topology without any pods.
+// valueOf returns the value of a node in an empty tally of this topology.
 func (a *topologyAxis) valueOf(node int32) int32 {
 	domain := a.domain[node]
 	if a.byCount && domain != none {

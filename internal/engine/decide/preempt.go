@@ -30,7 +30,8 @@ type Preemption struct {
 	// Err is set if an extender failed or has not responded yet, or if the effort was exhausted
 	// before a node was found ([ErrTooLong]). Message includes its text.
 	Err error
-	// Ineligible is set if the pod may not preempt now; no node was examined in that case.
+	// Ineligible is set if the pod may not preempt now; the nodes examined before are not reported
+	// in that case.
 	Ineligible bool
 }
 

@@ -15,7 +15,7 @@ import (
 // therefore depends on the number of selected pods, not on the number of nodes, and no counts are
 // kept.
 //
-// A class with expensive surveys and a steady arrival of pods gets a ranking.
+// A class with expensive surveys and a steady arrival of pods gets a ranking instead.
 //
 // One survey is reused by all decisions. beginDecision and endDecision bracket each decision. Only
 // between these calls does the survey refer to the base, the plan and the pod, so it never retains
@@ -58,7 +58,7 @@ func (s *survey) beginDecision(b *base, plan *plan, axisOf []int, p *cluster.Pod
 	b.catchUp()
 	b.used = b.ix.meter.Clock
 	if b.effort != nil {
-		b.effort.used = b.ix.meter.Clock // keeps the effort, by which other classes with the same terms find the base
+		b.effort.used = b.ix.meter.Clock // retains the effort, because other classes with the same terms find the base by it
 	}
 	b.served++
 	s.pod, s.tie, s.ix, s.scratch = p, t, b.ix, &s.own

@@ -508,7 +508,7 @@ func TestOlderJournalsAreRead(t *testing.T) {
 	}
 }
 
-// TestReplaysHaveTheTimeOfTheWall verifies that devices awaited for too long are given up by the
+// TestReplaysHaveTheTimeOfTheWall verifies that the wait for devices is limited according to the
 // wall clock, which the times in claims refer to. This also holds in a replay, and in a file that
 // begins later.
 func TestReplaysHaveTheTimeOfTheWall(t *testing.T) {

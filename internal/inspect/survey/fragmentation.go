@@ -109,7 +109,8 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 		}
 		s.Groups[i].addRoom(&room)
 		s.Total.addRoom(&room)
-		// Fit assumes that only pods of one kind use the room, so the numbers must not be summed.
+		// Fit assumes that only pods of one kind use the room, so the numbers of different kinds
+		// must not be summed.
 		for i := range s.Pods {
 			s.Pods[i].Fit += f.Fitting(n, &s.Pods[i].kind)
 		}
@@ -180,7 +181,8 @@ func (s *Fragmentation) Names() (names []string) {
 	return names
 }
 
-// Fingerprint is the report without the time. Callers polling for changes compare it.
+// Fingerprint holds the parts of the report whose changes are shown: the groups, the total and the
+// number of kinds of pods. Callers polling for changes compare it.
 func (s *Fragmentation) Fingerprint() string { return fmt.Sprint(s.Groups, s.Total, len(s.Pods)) }
 
 // mostKinds limits the kinds of pods listed without -o wide. Pending kinds and the most frequently

@@ -100,8 +100,8 @@ func (e *Elector) Annotate(key string, value func() string) { e.annotation, e.an
 // Identity returns this replica's identity, as in the Lease's holder.
 func (e *Elector) Identity() string { return e.identity }
 
-// Alive returns an error if this replica holds the Lease but has not renewed it until slack after
-// its expiration. It is intended for a liveness probe, like upstream's check leaderElection.
+// Alive returns an error if this replica holds a Lease that expired longer ago than slack. It is
+// intended for a liveness probe, like upstream's check leaderElection.
 func (e *Elector) Alive(r *http.Request) error { return e.watchdog.Check(r) }
 
 // Run calls work when this replica leads, or immediately if election is disabled. When ctx ends,
@@ -188,8 +188,9 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 	}
 	klog.FromContext(ctx).Error(ErrLost, "Exiting immediately", "lease", klog.KRef(e.options.Namespace, e.options.Name))
 	stop()
-	// The work has until the expiration of the Lease to end, because no other replica leads before
-	// that. After that, Run returns without waiting, so that the process exits.
+	// The work has until the expiration of the Lease to end. Unless another replica has taken the
+	// Lease, none leads before that. After that, Run returns without waiting, so that the process
+	// exits.
 	select {
 	case <-ended:
 	case <-time.After(e.options.LeaseDuration - good):

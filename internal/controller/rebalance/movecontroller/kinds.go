@@ -35,8 +35,7 @@ type kind struct {
 	client   rest.Interface
 	resource string
 	list     func() runtime.Object
-	// optional means that the kind is skipped without permission to read it. The affected pods then
-	// stay.
+	// optional means that the kind is skipped if it may not be read. The affected pods then stay.
 	optional bool
 }
 

@@ -48,7 +48,7 @@ func Start[R any](into Destination[R], notify func(error)) *Writer[R] {
 // records are not encoded, but never for the disk.
 func (w *Writer[R]) Add(r R) {
 	select {
-	case <-w.done: // checked first, since the second select may choose waiting even after the end
+	case <-w.done: // checked first, since the second select may receive from waiting even after the end
 		w.countLost()
 		return
 	default:
