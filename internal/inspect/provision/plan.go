@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -32,7 +33,7 @@ type Options struct {
 	// Progress, if set, receives progress messages.
 	Progress func(words string)
 
-	leaving map[string]bool // nodes that will be removed, and do not count for the share of spot
+	leaving sets.Set[string] // nodes that will be removed, and do not count for the share of spot
 }
 
 // hoursOfMonth is the number of hours in the clouds' billing month: 365 days of 24 hours, divided

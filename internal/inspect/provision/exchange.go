@@ -1,0 +1,290 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// world opens the world, makes the plan's purchases, and performs the exchanges found so far. Each
+// try needs a new world, because a drain cannot be undone.
+func (r *replacer) world() (*simulate.World, error) {
+	w, err := r.open()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot}); err != nil {
+		return nil, err
+	}
+	for i := range r.out.Exchanges {
+		if _, _, err := r.carryOut(w, &r.out.Exchanges[i]); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// draft returns the exchange that removes the nodes, or the reason for which it is impossible or
+// saves nothing. It empties the nodes by force, so all of their pods are pending, and plans nodes
+// for these pods.
+func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
+	r.tries++
+	if r.o.Progress != nil {
+		r.o.Progress(fmt.Sprintf("replacing %s", answer.List(len(names), func(i int) string { return names[i] })))
+	}
+	w, err := r.world()
+	if err != nil {
+		return nil, "", err
+	}
+	before := waitingNames(w)
+	e = &Exchange{Gone: slices.Clone(names), Nodes: []Node{}, Moves: []Move{}}
+	for _, name := range names {
+		e.Hour += r.prices[name]
+		if _, err := w.Do(&simulate.Operation{Drain: forced(name)}); err != nil {
+			return nil, "", err
+		}
+	}
+	w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: sets.New(names...)})
+	if err != nil {
+		return nil, "", err
+	}
+	// Pods that were already pending before do not prevent the exchange.
+	for _, waiting := range planned.Pending {
+		if name := (simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}); !before[name] {
+			return nil, fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
+		}
+	}
+	e.Nodes = planned.Nodes
+	if len(names) == len(r.prices) && r.isBounded(w) {
+		r.out.Least = min(planned.Least, r.out.Before)
+	}
+	// Removed nodes save their price, minus the price of their replacements.
+	if e.Hour -= planned.Hour; e.Hour <= 1e-9 {
+		return nil, fmt.Sprintf("nodes for its pods would cost %.4g an hour: not less", planned.Hour), nil
+	}
+	return e, "", nil
+}
+
+// isBounded reports whether the bound on the cost of new nodes also holds for the existing nodes:
+// no pod has another place, and no existing node costs less than the same node of the catalog.
+func (r *replacer) isBounded(w *simulate.World) bool {
+	if len(r.out.Kept)+len(r.p.Nodes) > 0 {
+		return false
+	}
+	for _, n := range w.Nodes() {
+		cheaper := func(o Offer) bool { return o.sells(n) && o.Price <= r.prices[n.Name]+tiny }
+		if r.prices[n.Name] > 0 && !slices.ContainsFunc(r.p.catalog.Offers, cheaper) {
+			return false
+		}
+	}
+	return true
+}
+
+// mostRepairs limits the number of times that an exchange buys more nodes because the scheduler's
+// scores leave pods pending.
+const mostRepairs = 6
+
+// prove carries out an exchange by the rules, or returns the reason for its failure and the nodes
+// that cannot be emptied. It adds nodes to the exchange for pods that the scheduler's scores leave
+// pending. The world of draft has pods deleted by force and proves
+// nothing.
+func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err error) {
+	for repairs := range mostRepairs {
+		r.tries++
+		w, err := r.world()
+		if err != nil {
+			return nil, "", err
+		}
+		before := waitingNames(w)
+		if stuck, why, err = r.carryOut(w, e); err != nil || len(stuck) > 0 {
+			return stuck, why, err
+		}
+		if why == "" {
+			return nil, "", w.Err()
+		}
+		if len(before) == len(waitingNames(w)) {
+			return nil, why, nil
+		}
+		m := newMaker(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: sets.New(e.Gone...)})
+		more, err := m.make()
+		if err != nil {
+			return nil, "", err
+		}
+		// The scores spread pods over any additional room, so buy twice as much each time.
+		for _, n := range more.Nodes {
+			for range 1<<repairs - 1 {
+				m.node(n.offer)
+			}
+		}
+		e.Nodes = append(e.Nodes, more.Nodes...)
+		for _, n := range more.Nodes {
+			e.Hour -= n.Price
+		}
+		if e.Hour <= 1e-9 || len(more.Nodes) == 0 {
+			return nil, why, nil
+		}
+	}
+	return nil, why, nil
+}
+
+// forced returns a drain that empties the node, regardless of budgets and kubectl's refusals.
+func forced(node string) *simulate.Drain {
+	return &simulate.Drain{
+		Nodes: simulate.Nodes{Node: node}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true, DisableEviction: true,
+	}
+}
+
+// carryOut adds the new nodes, and drains and removes the old ones. It returns the reason for a
+// failure, or "" after success; e.Moves then lists the pods' new places. stuck has the nodes that
+// cannot be emptied, with the reason. After a failure, the world is unusable.
+func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]string, why string, err error) {
+	before, departed := waitingNames(w), len(w.Departures())
+	// Check the minimum sizes of node groups before any attempt.
+	if why := r.p.catalog.keepsGroups(w, e); why != "" {
+		return nil, why, nil
+	}
+	spot := shareOfSpot(w)
+	var made []metav1.Object
+	for _, n := range e.Nodes {
+		made = append(made, r.p.catalog.Offers[n.offer].named(n.Name, w))
+	}
+	if _, err := w.Apply(manifest.Assemble("the exchange", made)); err != nil {
+		return nil, "", err
+	}
+	// Pending pods may take the new nodes first, like in a live cluster.
+	w.Settle()
+
+	for _, name := range e.Gone { // so that no successor lands on another node to be removed
+		if _, err := w.Do(&simulate.Operation{Cordon: &simulate.Nodes{Node: name}}); err != nil {
+			return nil, "", err
+		}
+	}
+	stuck = map[string]string{}
+	for _, name := range e.Gone {
+		drain := forced(name)
+		// Unlike in the first world, budgets apply, and pods without a controller prevent the
+		// drain.
+		drain.Force, drain.DisableEviction = false, false
+		done, err := w.Do(&simulate.Operation{Drain: drain})
+		if err != nil {
+			return nil, "", err
+		}
+		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+		for _, list := range [][]simulate.Blocked{done.Drain.Refused, done.Drain.Blocked} {
+			if len(list) > 0 {
+				b := list[0]
+				stuck[name] = fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name,
+					cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go"))
+			}
+		}
+		if stuck[name] != "" {
+			continue
+		}
+		// Remove the node only when it is empty; DaemonSet pods are removed with it.
+		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
+			return nil, "", err
+		}
+		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+	}
+
+	for _, name := range e.Gone {
+		if stuck[name] != "" {
+			return stuck, stuck[name], w.Err()
+		}
+	}
+	// A previously exceeded share must not grow.
+	if after := shareOfSpot(w); r.o.Spot != nil && after > max(spot, *r.o.Spot)+tiny {
+		return nil, fmt.Sprintf("spot would have %.1f %% of the CPU", 100*after), nil
+	}
+	for name := range waitingNames(w) {
+		if !before[name] {
+			return nil, fmt.Sprintf("pod %s/%s would stay pending where the scheduler chooses by its scores", name.Namespace, name.Name), nil
+		}
+	}
+	e.Moves = e.Moves[:0]
+	for _, d := range w.Departures()[departed:] {
+		// Departures record the successor of each pod.
+		if next, node, _, ok := d.Next(); ok && slices.Contains(e.Gone, d.Node) && node != "" {
+			e.Moves = append(e.Moves, Move{Pod: next.Namespace + "/" + d.Name, From: d.Node, To: node})
+		}
+	}
+	return nil, "", w.Err()
+}
+
+// keepsGroups describes a node group with too few nodes after an exchange, or returns "".
+func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
+	for i := range c.Offers {
+		o := &c.Offers[i]
+		if o.Least == 0 {
+			continue
+		}
+
+		left, gone := 0, 0
+		for _, n := range w.Nodes() {
+			switch {
+			case !o.has(n):
+			case slices.Contains(e.Gone, n.Name):
+				gone++
+			default:
+				left++
+			}
+		}
+		for _, n := range e.Nodes {
+			if n.offer == i {
+				left++
+			}
+		}
+
+		// A group that already has too few nodes does not prevent an exchange that removes none of
+		// its nodes.
+		if gone > 0 && left < o.Least {
+			return fmt.Sprintf("node group %s must keep %d nodes", o.Pool, o.Least)
+		}
+	}
+	return ""
+}
+
+// waitingNames returns the pods of a world without a node.
+func waitingNames(w *simulate.World) map[simulate.Name]bool {
+	names := map[simulate.Name]bool{}
+	for _, f := range w.Each() {
+		if f.Pod != nil && f.Pod.NodeName == "" {
+			names[simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}] = true
+		}
+	}
+	return names
+}
+
+// priceOf returns the hourly cost of an existing node: by its annotation, or by the offer of its
+// type, zone and capacity type. A non-numeric annotation leaves the price unknown.
+func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
+	if text, ok := n.Annotations[PriceAnnotation]; ok {
+		price, err := strconv.ParseFloat(text, 64)
+		return price, err == nil
+	}
+	for i := range c.Offers { // cheapest first
+		if o := &c.Offers[i]; o.sells(n) {
+			return o.Price, true
+		}
+	}
+	return 0, false
+}
+
+// sells reports whether a node is of the offer's type, zone and capacity type.
+func (o *Offer) sells(n *v1.Node) bool {
+	return o.Type != "" && o.Type == n.Labels[v1.LabelInstanceTypeStable] && o.Zone == n.Labels[v1.LabelTopologyZone] &&
+		o.CapacityType == n.Labels[capacityTypeLabel]
+}
