@@ -10,12 +10,8 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/ui/model"
@@ -170,55 +166,9 @@ func (p *player) showAt(at time.Time) {
 func (p *player) takeStep(s *record.Step) {
 	// The cluster uses the time of the recording.
 	c, now := p.cluster, s.At
-	switch o := s.Object.(type) {
-	case *v1.Node:
-		if s.Gone {
-			c.NodeGone(now, o.Name)
-		} else {
-			c.NodeSeen(now, model.NodeOf(o))
-		}
-
-	case *v1.Pod:
-		if s.Gone {
-			c.PodGoneNamed(now, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
-		} else {
-			c.PodSeen(now, model.PodOf(o))
-		}
-
-	case *schedulingv1beta1.PodGroup:
-		if s.Gone {
-			c.GroupGone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
-		} else {
-			c.GroupSeen(model.GroupOf(o))
-		}
-
-	case *schedulingv1alpha3.CompositePodGroup:
-		if s.Gone {
-			c.Trees.Gone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
-		} else {
-			c.Trees.Seen(model.CompositeOf(o))
-		}
-		if !p.composites {
-			p.composites = true
-			c.Trees.Listed()
-		}
-
-	case *resourcev1.ResourceClaim:
-		if name := (types.NamespacedName{Namespace: o.Namespace, Name: o.Name}); s.Gone {
-			c.ClaimGone(name)
-		} else {
-			c.ClaimSeen(name)
-		}
-		if !p.claims {
-			p.claims = true
-			c.ClaimsListed()
-		}
-
-	// Other kinds are not shown.
-	case metav1.Object:
-
+	switch s.Object.(type) {
 	// A list begins, or has ended: objects missing from it have been deleted.
-	default:
+	case nil:
 		if s.Begins {
 			c.NodesListing(now)
 			c.PodsListing(now)
@@ -236,5 +186,21 @@ func (p *player) takeStep(s *record.Step) {
 				c.ClaimsListed()
 			}
 		}
+		return
+	case *schedulingv1alpha3.CompositePodGroup:
+		if !p.composites {
+			p.composites = true
+			defer c.Trees.Listed()
+		}
+	case *resourcev1.ResourceClaim:
+		if !p.claims {
+			p.claims = true
+			defer c.ClaimsListed()
+		}
+	}
+	if s.Gone {
+		gone(s.Object)(c, now)
+	} else {
+		seen(s.Object)(c, now)
 	}
 }

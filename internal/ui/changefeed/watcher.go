@@ -11,15 +11,12 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
-	"github.com/berth-k8s/berth/internal/kube/feed"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
@@ -36,7 +33,6 @@ const askSchedulers = 10 * time.Second
 // goroutine turns the changes into frames (gatherFrames), and readers wait on changed. Readers hold
 // the mutex only while they copy frames or encode the state.
 type Watcher struct {
-	client  rest.Interface
 	clients kubernetes.Interface
 
 	mu      sync.Mutex
@@ -72,8 +68,8 @@ func New(config *rest.Config) (*Watcher, error) {
 		return nil, err
 	}
 	return &Watcher{
-		client: clients.CoreV1().RESTClient(), clients: clients, cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}),
-		watches: Watches{Lost: map[string]string{}, Since: map[string]int64{}}, wake: make(chan struct{}, 1),
+		clients: clients, cluster: model.New(), log: log{next: 1}, changed: make(chan struct{}), wake: make(chan struct{}, 1),
+		watches: Watches{Lost: map[string]string{}, Since: map[string]int64{}},
 	}, nil
 }
 
@@ -96,29 +92,11 @@ func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Conte
 // Run follows the cluster until the context ends. It returns when all watches have ended.
 func (w *Watcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { w.followResource(ctx, "nodes", func() runtime.Object { return &v1.NodeList{} }, w.nodeSink()) })
-	running.Go(func() { w.followResource(ctx, "pods", func() runtime.Object { return &v1.PodList{} }, w.podSink()) })
-	running.Go(func() {
-		w.followResource(ctx, "events", func() runtime.Object { return &v1.EventList{} }, w.eventSink())
-	})
-	running.Go(func() { w.followGroups(ctx) })
-	running.Go(func() { w.followComposites(ctx) })
-	running.Go(func() { w.followClaims(ctx) })
+	for _, k := range w.kinds() {
+		running.Go(func() { w.follow(ctx, &k) })
+	}
 	running.Go(func() { w.gatherFrames(ctx) })
 	running.Wait()
-}
-
-// followResource follows a resource of the core group.
-func (w *Watcher) followResource(ctx context.Context, resource string, newList func() runtime.Object, sink feed.Sink) {
-	w.followBy(ctx, w.client, resource, newList, sink)
-}
-
-// followBy follows a resource by the client of its group, and records when its watch is broken.
-func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, sink feed.Sink) {
-	source := &observedSource{Source: feed.Of(client, "", resource, newList)}
-	sink.Lost = func() { w.noteLost(resource, source.describeError()) }
-	sink.Back = func() { w.noteLost(resource, "") }
-	feed.Run(ctx, source.wrapSource(), sink)
 }
 
 // noteLost records the reason that a watch is broken; "" means that it is restored. Readers are
@@ -146,63 +124,13 @@ func (w *Watcher) wakeReaders() {
 }
 
 // changeCluster changes the cluster, and wakes gatherFrames.
-func (w *Watcher) changeCluster(do func(c *model.Cluster, now time.Time)) {
+func (w *Watcher) changeCluster(do change) {
 	w.mu.Lock()
 	do(w.cluster, time.Now())
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
 	default:
-	}
-}
-
-// nodeSink applies the nodes of a watch. It reduces each object before it locks the mutex.
-func (w *Watcher) nodeSink() feed.Sink {
-	return feed.Sink{
-		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
-		Listed: func() {
-			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListed(now); w.watches.nodes = true })
-		},
-		Seen: func(o runtime.Object) {
-			info := model.NodeOf(o.(*v1.Node))
-			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodeSeen(now, info); w.watches.Read++ })
-		},
-		Gone: func(o runtime.Object) {
-			name := o.(*v1.Node).Name
-			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodeGone(now, name) })
-		},
-	}
-}
-
-// podSink applies the pods of a watch.
-func (w *Watcher) podSink() feed.Sink {
-	return feed.Sink{
-		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListing(now) }) },
-		Listed: func() {
-			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListed(now); w.watches.pods = true })
-		},
-		Seen: func(o runtime.Object) {
-			pod := model.PodOf(o.(*v1.Pod))
-			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodSeen(now, pod); w.watches.Read++ })
-		},
-		Gone: func(o runtime.Object) {
-			uid := o.(*v1.Pod).UID
-			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodGone(now, uid) })
-		},
-	}
-}
-
-// eventSink applies events. It ignores deletions, because events merely expire in the API server
-// after an hour.
-func (w *Watcher) eventSink() feed.Sink {
-	return feed.Sink{
-		Listing: func() {},
-		Listed:  func() {},
-		Seen: func(o runtime.Object) {
-			event := model.EventOf(o.(*v1.Event))
-			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.EventSeen(event) })
-		},
-		Gone: func(runtime.Object) {},
 	}
 }
 

@@ -226,12 +226,8 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	c.core.Step(now, eviction.PodSeen{Pod: p.eviction})
 }
 
-// PodGoneNamed removes a pod by name. Deletions in a recording have names only.
-func (c *Cluster) PodGoneNamed(now time.Time, name types.NamespacedName) {
-	if uid, ok := c.names[name]; ok {
-		c.PodGone(now, uid)
-	}
-}
+// UIDOf returns the UID of the pod with a name, or "".
+func (c *Cluster) UIDOf(name types.NamespacedName) types.UID { return c.names[name] }
 
 // Lasting makes the cluster keep the whole history of the given length. A longer history has a
 // coarser resolution. It must be called before all other methods.
