@@ -9,15 +9,19 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/inspect/question"
 	access "github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 // policy lets the page load content only from this server. With Trusted Types the browser refuses
@@ -172,4 +176,30 @@ func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 	// Keep the rest of the address, such as the selection.
 	rest.Del("token")
 	http.Redirect(w, r, (&url.URL{Path: "/", RawQuery: rest.Encode()}).String(), http.StatusSeeOther)
+}
+
+// errNoToken describes the required content of a token file.
+var errNoToken = errors.New("must contain one word of 16 characters or more")
+
+// ReadToken reads the token in a file.
+func ReadToken(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 || strings.ContainsAny(token, " \t\r\n") {
+		return "", usage.Errorf("%s: %w", file, errNoToken)
+	}
+	return token, nil
+}
+
+// KeepToken creates a token in the file if it has none. The token outlives berth up, so that an
+// open browser tab can reconnect.
+func KeepToken(file string) error {
+	_, err := ReadToken(file)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoToken) {
+		return err
+	}
+	return os.WriteFile(file, []byte(NewToken()+"\n"), 0o600)
 }

@@ -275,3 +275,20 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 		size: 55 + 5*len(words), add: simulate.NodeLike(with, like.Name+"-more"), like: like.Name,
 	}
 }
+
+// taint is a taint that keeps a pod off a node. Its methods help to find a remedy.
+type taint struct{ *v1.Taint }
+
+// ofState reports whether the taint follows the node's state.
+func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
+
+// untoleratedBy returns the taints causing the plugin's rejection of the node; nil if the plugin
+// does not concern taints.
+func (f *fixer) untoleratedBy(plugin string, n *cluster.Node) (list []taint) {
+	if p, ok := f.profile.Plugin(plugin).(plugins.TaintNamer); ok {
+		for _, t := range p.Untolerated(f.pod, n) {
+			list = append(list, taint{t})
+		}
+	}
+	return list
+}

@@ -9,11 +9,14 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
@@ -195,4 +198,187 @@ func (e *expansion) mergePods() {
 	for i, m := range all {
 		s.Pods[i], s.places["Pod"][i] = m.pod, m.at
 	}
+}
+
+// expandDeployments provides each Deployment with ReplicaSets for all its replicas: the ReplicaSets
+// in the input, or a new one. If the ReplicaSets have fewer replicas than the Deployment, as while
+// scaling up, the newest gets the missing replicas. If they have more, as during a rollout, they
+// stay unchanged.
+func (e *expansion) expandDeployments() {
+	s := e.set
+	byOwner, byName := map[rules.Owner][]*appsv1.ReplicaSet{}, map[types.NamespacedName][]*appsv1.ReplicaSet{}
+	for _, rs := range s.ReplicaSets {
+		// Match by UID or by name: Deployments of hand-written files lack a UID.
+		if ref := metav1.GetControllerOfNoCopy(rs); rules.KindOf(ref) == rules.Deployment {
+			byOwner[rules.OwnerOf(rs)] = append(byOwner[rules.OwnerOf(rs)], rs)
+			name := types.NamespacedName{Namespace: rs.Namespace, Name: ref.Name}
+			byName[name] = append(byName[name], rs)
+		}
+	}
+
+	for i, d := range s.Deployments {
+		own := byOwner[rules.AsOwner(rules.Deployment, d)]
+		// Hand-written files lack UIDs: find the ReplicaSets by name, and make them refer to the
+		// new UID.
+		if d.UID == "" {
+			own = byName[types.NamespacedName{Namespace: d.Namespace, Name: d.Name}]
+			d.UID = uidOf("Deployment", d)
+			for _, rs := range own {
+				adopt(rs, d.UID)
+			}
+		}
+		// A Deployment without any ReplicaSet is new.
+		if len(own) == 0 {
+			s.ReplicaSets = append(s.ReplicaSets, workload.NewReplicaSet(d))
+			s.places["ReplicaSet"] = append(s.places["ReplicaSet"], s.places["Deployment"][i])
+			continue
+		}
+		// If the Deployment was scaled up, its ReplicaSets may not have followed yet.
+		missing := *d.Spec.Replicas
+		for _, rs := range own {
+			missing -= *rs.Spec.Replicas
+		}
+		if missing > 0 {
+			newest := slices.MaxFunc(own,
+				func(a, b *appsv1.ReplicaSet) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+			newest.Spec.Replicas = new(*newest.Spec.Replicas + missing)
+		}
+	}
+}
+
+// replicaSets creates the pods of all ReplicaSets, including those of Deployments.
+func (e *expansion) replicaSets() {
+	for i, rs := range e.set.ReplicaSets {
+		e.expandReplicas(expanded{workload.Of(rs), e.set.places["ReplicaSet"][i]})
+	}
+}
+
+// replicationControllers creates the pods of all ReplicationControllers.
+func (e *expansion) replicationControllers() {
+	for i, rc := range e.set.ReplicationControllers {
+		e.expandReplicas(expanded{workload.Of(rc), e.set.places["ReplicationController"][i]})
+	}
+}
+
+// expandReplicas creates the pods missing from a workload. It adopts the existing pods of a
+// workload being deleted, but creates none.
+func (e *expansion) expandReplicas(w expanded) {
+	own := activePods(e.ownedPods(w))
+	if w.Object.GetDeletionTimestamp() != nil {
+		return
+	}
+	for range min(int(*w.Replicas), workload.Most) - len(own) {
+		e.addNamed(w.NewPod(), w.Object.GetName()+"-", w.at)
+	}
+}
+
+// daemonSets creates the missing pods of all DaemonSets: one pod for each eligible node of the
+// input that lacks one. A terminating pod still counts for its node, because the controller waits
+// for its end.
+func (e *expansion) daemonSets() {
+	for i, set := range e.set.DaemonSets {
+		// A DaemonSet being deleted creates no pods.
+		if set.DeletionTimestamp != nil {
+			continue
+		}
+		w := expanded{workload.Of(set), e.set.places["DaemonSet"][i]}
+		served := map[string]bool{}
+		for _, pod := range e.ownedPods(w) {
+			if !rules.IsTerminal(pod) {
+				served[workload.DaemonNode(pod)] = true
+			}
+		}
+
+		// Parse the template once for all nodes.
+		wants := workload.NodesOf(set)
+		for _, node := range e.set.Nodes {
+			if !served[node.Name] && wants(node) {
+				e.addNamed(workload.DaemonPod(set, node.Name), set.Name+"-", w.at)
+			}
+		}
+	}
+}
+
+// statefulSets creates the missing pods of all StatefulSets, each named after its ordinal, and
+// their claims. Like the controller, it reuses existing claims, so that a pod keeps its volume.
+func (e *expansion) statefulSets() {
+	class := admission.DefaultStorageClass(e.set.StorageClasses)
+	claims := map[types.NamespacedName]bool{}
+	for _, claim := range e.set.PersistentVolumeClaims {
+		claims[types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}] = true
+	}
+	for i, set := range e.set.StatefulSets {
+		if set.DeletionTimestamp != nil {
+			continue
+		}
+		w := expanded{workload.Of(set), e.set.places["StatefulSet"][i]}
+		for _, pod := range e.ownedPods(w) { // the loop below looks up the remaining pods by name
+			if rules.IsTerminal(pod) && !rules.IsTerminating(pod) && len(pod.Finalizers) == 0 {
+				e.removePod(pod) // the controller replaces it under the same name
+			}
+		}
+		// Create the lowest missing ordinals: pods are identified by name, whatever created them.
+		first := workload.FirstOrdinal(set)
+		for ordinal := first; ordinal < first+min(int(*set.Spec.Replicas), workload.Most); ordinal++ {
+			pod, own := workload.StatefulPod(set, ordinal)
+			if e.names[types.NamespacedName{Namespace: set.Namespace, Name: pod.Name}] {
+				continue
+			}
+			e.addPod(pod, w.at)
+			for _, claim := range own {
+				id := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+				// Two sets share a claim's name only by mistake; create the claim once.
+				if !claims[id] {
+					claims[id] = true
+					admission.Claim(claim, class)
+					e.set.PersistentVolumeClaims = append(e.set.PersistentVolumeClaims, claim)
+					e.set.places["PersistentVolumeClaim"] = append(e.set.places["PersistentVolumeClaim"], w.at)
+				}
+			}
+		}
+	}
+}
+
+// expandJobs creates the pods that the Job controller would create now: up to the parallelism and
+// the remaining completions. It omits successors of running pods, and skips Jobs that are
+// suspended, finished or managed by another controller.
+func (e *expansion) expandJobs() {
+	for i, job := range e.set.Jobs {
+		w := expanded{workload.Of(job), e.set.places["Job"][i]}
+		pods := e.ownedPods(w)
+		// ownedPods has adopted the pods nevertheless, so that they have an owner.
+		if !workload.MakesPods(job) {
+			continue
+		}
+
+		// Create the group before the pods, which refer to it.
+		var member *v1.PodSchedulingGroup
+		if group := e.groupOf(job, pods); group != "" {
+			member = &v1.PodSchedulingGroup{PodGroupName: &group}
+		}
+
+		if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
+			// Each pod of an Indexed Job has an index and is named after it.
+			for _, index := range workload.NextIndexes(job, pods) {
+				pod := jobPod(job, member)
+				workload.SetIndex(pod, job.Name, index)
+				e.addNamed(pod, pod.GenerateName, w.at)
+			}
+			continue
+		}
+
+		for range workload.MissingPods(job, pods) {
+			e.addNamed(jobPod(job, member), job.Name+"-", w.at)
+		}
+	}
+}
+
+// jobPod returns a pod created by the Job controller as a member of the job's group. If member is
+// nil, the job has no group, and the pod keeps its template's value.
+func jobPod(job *batchv1.Job, member *v1.PodSchedulingGroup) *v1.Pod {
+	pod := workload.JobPod(job)
+	if member != nil {
+		pod.Spec.SchedulingGroup = member.DeepCopy()
+	}
+	return pod
 }

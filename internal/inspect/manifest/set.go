@@ -4,6 +4,9 @@
 package manifest
 
 import (
+	"reflect"
+	"time"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -15,6 +18,7 @@ import (
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Set is the content of manifests: the objects of each kind in the order of the input, with the API
@@ -103,4 +107,86 @@ type place struct {
 	order int32
 	// Lines of the fields that reference another object; 0 if absent.
 	nodeName, priorityClass, runtimeClass int32
+}
+
+// Assemble makes a set from objects of an API server. It neither checks objects nor sets defaults,
+// because the server has done both. It counts objects of kinds unused by Berth. from names the
+// source in messages. The set takes ownership of the objects, and keeps the input's order.
+func Assemble(from string, objects []metav1.Object) *Set {
+	s := &Set{Ignored: map[string]int{}, places: map[string][]place{}, files: []string{from}}
+	for i, object := range objects {
+		// Objects decoded by client-go often lack their kind, so use their Go type.
+		t := reflect.TypeOf(object).Elem()
+		k := byType[t]
+		if k == nil {
+			s.Ignored[t.Name()]++
+			continue
+		}
+		k.add(s, object)
+		s.places[k.name] = append(s.places[k.name], place{order: int32(i)})
+	}
+	return s
+}
+
+// Objects returns all objects of the set, kind by kind in the order of Kinds. The caller owns the
+// slice, but not the objects.
+func (s *Set) Objects() (all []metav1.Object) {
+	for _, k := range ordered {
+		all = append(all, k.list(s)...)
+	}
+	return all
+}
+
+// OfKind lists the objects of a kind.
+func (s *Set) OfKind(kind string) []metav1.Object { return kinds[kind].list(s) }
+
+// Controllers lists the objects of pod-creating controllers.
+func (s *Set) Controllers() (all []metav1.Object) {
+	for _, name := range []string{"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController"} {
+		all = append(all, s.OfKind(name)...)
+	}
+	return all
+}
+
+// Newest returns the latest time in nodes and pods, or zero without any. It is close to the time at
+// which the set was written. Newest trusts all clocks; package simulate detects clocks running
+// ahead.
+func (s *Set) Newest() (newest time.Time) {
+	later := func(t metav1.Time) {
+		if t.After(newest) {
+			newest = t.Time
+		}
+	}
+
+	for _, n := range s.Nodes {
+		// Creation times are written by the API server, the other times by components.
+		later(n.CreationTimestamp)
+		for i := range n.Status.Conditions {
+			later(n.Status.Conditions[i].LastHeartbeatTime)
+			later(n.Status.Conditions[i].LastTransitionTime)
+		}
+	}
+
+	for _, p := range s.Pods {
+		later(p.CreationTimestamp)
+		later(conditionTime(p))
+	}
+	return newest
+}
+
+// conditionTime returns the time of the pod's latest condition change, or zero.
+func conditionTime(p *v1.Pod) (newest metav1.Time) {
+	for i := range p.Status.Conditions {
+		if t := p.Status.Conditions[i].LastTransitionTime; t.After(newest.Time) {
+			newest = t
+		}
+	}
+	return newest
+}
+
+// PodAt returns the place in the input of the i-th pod of Pods, or of the workload that created it.
+// After Expand, the index refers to the expanded list.
+func (s *Set) PodAt(i int) (file string, line int) {
+	at := s.places["Pod"][i]
+	return s.fileName(at.file), int(at.line)
 }

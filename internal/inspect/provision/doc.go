@@ -8,7 +8,7 @@
 // It works in three stages. Package packing packs the numeric form of pods and nodes (demand.go),
 // using sizes, prices and exclusions between pods. The pods of an item are equivalent for the
 // packing; afterwards each of them is assigned to a node that its spread constraints allow
-// (zones.go, assign.go, spreads.go). Finally the nodes are added to the world, and the engine
+// (assign.go, spreads.go). Finally the nodes are added to the world, and the engine
 // decides (plan.go): each pod is nominated to its planned node, and placed there only if the
 // scheduler's filters agree. Numbers do not capture everything, so more nodes are bought in the
 // same way for the pods that the engine leaves pending, until no purchase helps.

@@ -6,6 +6,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -164,3 +165,26 @@ func (c *Client) Source(k Kind) feed.Source {
 // Optional reports whether this error of a list means that the kind can be left out, because it is
 // forbidden or not served.
 func Optional(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
+
+// ReadOnly returns the configuration of a connection that cannot write: a request other than GET
+// fails without being sent.
+func ReadOnly(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return readOnly{next} })
+	return config
+}
+
+type readOnly struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (r readOnly) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method != http.MethodGet {
+		return nil, fmt.Errorf("%s %s is not sent: this command only reads", request.Method, request.URL.Path)
+	}
+	return r.next.RoundTrip(request)
+}
+
+// WrappedRoundTripper returns the transport below, for client-go.
+func (r readOnly) WrappedRoundTripper() http.RoundTripper { return r.next }

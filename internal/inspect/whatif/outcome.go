@@ -5,9 +5,12 @@ package whatif
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -150,4 +153,118 @@ func (f *Forecast) sumBudgets(held []simulate.Blocked, drains []*simulate.Draine
 	slices.SortFunc(f.Budgets, func(a, b Budget) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
+}
+
+// addEvictions records the results of the Eviction API, and returns the pods that could not be
+// evicted, in the form of pods held during a drain.
+func (f *Forecast) addEvictions(list []simulate.Evicted) (held []simulate.Blocked) {
+	f.Evictions = append(f.Evictions, list...)
+	for _, e := range list {
+		// A refused eviction counts like a pod held in a drain.
+		if e.Refused != "" {
+			held = append(held, simulate.Blocked{Namespace: e.Namespace, Name: e.Name, Node: e.Node, Budget: e.Budget, Message: e.Refused})
+		}
+	}
+	return held
+}
+
+// findRoom finds the pods placed on the nodes of evicted pods. Leaving and Placed must be set.
+func (f *Forecast) findRoom() {
+	came := map[string][]string{}
+	for _, l := range f.Leaving {
+		if l.Next != nil {
+			came[l.Next.Node] = append(came[l.Next.Node], l.Namespace+"/"+l.Next.Name)
+		}
+	}
+	for _, p := range f.placedByThis() {
+		came[p.Node] = append(came[p.Node], p.Namespace+"/"+p.Name)
+	}
+	for i := range f.Evictions {
+		// Arrivals cannot be attributed to one of several evicted pods, so list all arrivals for
+		// each.
+		if e := &f.Evictions[i]; e.Refused == "" {
+			e.Room = came[e.Node]
+		}
+	}
+}
+
+// printEvictions prints for each eviction the decisive budget and the pods taking the room.
+func (p printer) printEvictions(list []simulate.Evicted) {
+	for _, e := range list {
+		if e.Refused != "" {
+			p.Warning("\n%s/%s stays on %s: %s.", e.Namespace, e.Name, e.Node, e.Refused)
+			continue
+		}
+		// The budget covering the pod, if any, and the pods taking its room.
+		because, room := "no disruption budget holds it back", "stays free"
+		if e.Budget != "" {
+			because = "the disruption budget " + e.Budget + " allows it, and then " + answer.Count(int(e.Left), "more disruption")
+		}
+		if len(e.Room) > 0 {
+			room = "goes to " + answer.List(len(e.Room), func(i int) string { return e.Room[i] })
+		}
+		p.Line("\n%s/%s: %s. Its room on %s %s.", e.Namespace, e.Name, because, e.Node, room)
+	}
+}
+
+// returning is a listed pod that repeatedly returns, under new names, to a node it may not stay on.
+type returning struct {
+	at   int              // index in the list
+	last simulate.Seconds // time of the last departure of the pod or of its replacements
+}
+
+// foldRecurring lists a pod only once if it repeatedly returns to a node it may not stay on, with
+// the duration of each stay. later lists the pending evictions; rest omits the evictions of
+// returned pods. Neither list is modified. For example, a pod that tolerates its node's taint for
+// 300s:
+//
+//	web-1 leaves after 300s, comes back as web-2
+//	web-2 leaves after 600s, comes back as web-3    -> one line: web-1, every 300s
+//	web-3 is due after 900s
+func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []simulate.Eviction) {
+	once, rest = list[:0:0], later[:0:0]  // keeps an empty list non-nil for JSON
+	back := map[simulate.Name]returning{} // replacements by name
+	follow := func(l *Leaving, r returning) {
+		if l.Next != nil {
+			back[simulate.Name{Namespace: l.Namespace, Name: l.Next.Name}] = r
+		}
+	}
+	stays := func(r returning, until simulate.Seconds) {
+		once[r.at].Every = cmp.Or(once[r.at].Every, until-r.last)
+	}
+	for i := range list {
+		l := &list[i]
+		r, known := back[simulate.Name{Namespace: l.Namespace, Name: l.Name}]
+		if !l.Again || !known {
+			once = append(once, *l)
+			follow(l, returning{len(once) - 1, l.After})
+			continue
+		}
+		stays(r, l.After)
+		follow(l, returning{r.at, l.After})
+	}
+	for _, e := range later {
+		if r, known := back[simulate.Name{Namespace: e.Namespace, Name: e.Name}]; known {
+			stays(r, e.After)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	return once, rest
+}
+
+// atOnce is the delay until a pod that may not stay at all is evicted: the second that package
+// simulate allows controllers to react.
+const atOnce = simulate.Seconds(time.Second)
+
+// recursText describes the interval at which a pod leaves a node it may not stay on, or returns "".
+// It continues thenText.
+func (l *Leaving) recursText() string {
+	switch {
+	case l.Every == 0:
+		return ""
+	case l.Every <= atOnce:
+		return ", where it may not stay either: it is evicted again immediately, each time"
+	}
+	return fmt.Sprintf(", where it may not stay either: it is evicted again every %s", textOf(l.Every))
 }

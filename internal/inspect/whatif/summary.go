@@ -6,6 +6,7 @@ package whatif
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -197,3 +199,34 @@ func verbFor(n int, one, many string) string {
 
 // textOf formats an elapsed time.
 func textOf(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }
+
+// utilisationOf returns the cluster's current utilisation.
+func utilisationOf(w *simulate.World) Utilisation {
+	u := Utilisation{Pending: len(pendingPods(w))}
+	for _, n := range w.Cluster().Nodes {
+		// Indexes of removed nodes stay empty.
+		if n == nil {
+			continue
+		}
+		u.Nodes++
+		u.Pods += len(n.Pods)
+		if len(n.Pods) == 0 {
+			u.Empty++
+		}
+		u.CPU.Requested = rules.Sum(u.CPU.Requested, n.Requested.MilliCPU)
+		u.CPU.Allocatable = rules.Sum(u.CPU.Allocatable, n.Size.MilliCPU)
+		u.Memory.Requested = rules.Sum(u.Memory.Requested, n.Requested.Memory)
+		u.Memory.Allocatable = rules.Sum(u.Memory.Allocatable, n.Size.Memory)
+	}
+
+	u.CPU.setPercent()
+	u.Memory.setPercent()
+	return u
+}
+
+// setPercent computes the percentage with one decimal; 0 if nothing is allocatable.
+func (a *Amount) setPercent() {
+	if a.Allocatable > 0 {
+		a.Percent = math.Round(1000*float64(a.Requested)/float64(a.Allocatable)) / 10
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/internal/kube/feed"
@@ -104,8 +106,8 @@ func (w *Watcher) awaitServed(ctx context.Context, version schema.GroupVersion, 
 	}
 }
 
-// seen returns the change by an object's new state, which it reduces to the shown fields. Other kinds
-// are not shown.
+// seen returns the change by an object's new state, which it reduces to the shown fields. Other
+// kinds are not shown.
 func seen(object any) change {
 	switch o := object.(type) {
 	case *v1.Node:
@@ -149,4 +151,52 @@ func gone(object any) change {
 
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// observedSource is a source that stores its last error for display. The feed's goroutine writes
+// the error; other goroutines read it.
+type observedSource struct {
+	feed.Source
+	mu   sync.Mutex
+	last error
+}
+
+// wrapSource returns the source with its list and watch functions recording their errors.
+func (t *observedSource) wrapSource() feed.Source {
+	s := t.Source
+	s.List = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		list, err := t.Source.List(ctx, o)
+		return list, t.noteError(err)
+	}
+	s.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		w, err := t.Source.Watch(ctx, o)
+		return w, t.noteError(err)
+	}
+	return s
+}
+
+// noteError records the error of the last request, nil if it succeeded, and returns it.
+func (t *observedSource) noteError(err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = err
+	return err
+}
+
+// describeError describes the last error in a few words: the API server's message or its failure to
+// respond. The page shows it with the time since the watch broke.
+func (t *observedSource) describeError() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.last == nil:
+		return "the watch was cut off"
+	case apierrors.IsForbidden(t.last):
+		return "these credentials may not list and watch " + t.Name
+	case apierrors.IsUnauthorized(t.last):
+		return "the API server does not accept the credentials"
+	case apierrors.ReasonForError(t.last) != metav1.StatusReasonUnknown:
+		return t.last.Error()
+	}
+	return "the API server does not answer"
 }

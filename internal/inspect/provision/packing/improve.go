@@ -5,9 +5,178 @@ package packing
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 )
+
+// round buys whole bins: the linear program's purchases, rounded down, and for the rest the best
+// result of a few methods. It is the step from fractional bins to a solution.
+func (s *search) round() {
+	var pool []*pattern
+	for _, w := range s.bought {
+		pool = append(pool, w.pattern)
+	}
+	best := s.dive(s.left, pool, s.tempting, math.Inf(1))
+	if best == nil {
+		best = s.rest(s.left, s.tempting)
+	}
+	for _, p := range best {
+		s.buy(p)
+	}
+}
+
+// sumOf returns the total cost of bins.
+func sumOf(bins []*pattern) (sum float64) {
+	for _, b := range bins {
+		sum += b.price
+	}
+	return sum
+}
+
+// buy buys a bin, unless the kind is exhausted or a limit forbids it.
+func (s *search) buy(p *pattern) bool {
+	if !s.allows(p.bin) {
+		return false
+	}
+	s.count(p, 1)
+	s.bins = append(s.bins, p)
+	return true
+}
+
+// allows reports whether one more bin of the kind may be bought, given its maximum number and the
+// limits.
+func (s *search) allows(bin int) bool {
+	if b := &s.p.Bins[bin]; b.Most > 0 && s.used[bin] >= b.Most {
+		return false
+	}
+	for i, l := range s.p.Limits {
+		if s.spent[i]+l.Costs[bin] > l.Most {
+			return false
+		}
+	}
+	return true
+}
+
+// count counts a bought bin if n is 1, or a returned bin if n is -1. It does not change s.bins.
+func (s *search) count(p *pattern, n int) {
+	s.used[p.bin] += n
+	for i, l := range s.p.Limits {
+		s.spent[i] += l.Costs[p.bin] * int64(n)
+	}
+	for _, part := range p.parts {
+		s.left[part.Item] -= part.Count * n
+	}
+}
+
+// rest packs all remaining things and returns the bins without buying them. It repeatedly takes the
+// filling with the highest ratio of worth to price. After each step it computes the cost of
+// finishing with one more bin, and in the end returns the cheapest of these solutions. It is greedy
+// and fast; dive is better but slow. It leaves out things that fit no purchasable bin.
+func (s *search) rest(left []int, bins []int) []*pattern {
+	left = slices.Clone(left)
+	used, spent := slices.Clone(s.used), slices.Clone(s.spent)
+	defer func() { s.used, s.spent = used, spent }()
+	s.used, s.spent = slices.Clone(used), slices.Clone(spent)
+	var taken, done []*pattern
+	cost, least := 0.0, math.Inf(1)
+
+	for slices.Max(left) > 0 {
+		if last := s.last(left); last != nil && cost+last.price < least {
+			least = cost + last.price
+			done = append(slices.Clone(taken), last)
+		}
+		best := s.best(left, bins)
+		if best == nil {
+			// None of the preferred bins that may be bought takes any of the remaining things.
+			if best = s.best(left, nil); best == nil {
+				break
+			}
+		}
+		taken = append(taken, best)
+		if cost += best.price; cost >= least {
+			return done
+		}
+		s.used[best.bin]++
+		for i, l := range s.p.Limits {
+			s.spent[i] += l.Costs[best.bin]
+		}
+		for _, part := range best.parts {
+			left[part.Item] -= part.Count
+		}
+	}
+
+	if done != nil && (least <= cost || slices.Max(left) > 0) {
+		return done
+	}
+	return taken
+}
+
+// best returns the filling of the bins (nil: of all) with the highest ratio of worth to price. It
+// compares ratios by products, so a free bin is better than any other.
+func (s *search) best(left []int, bins []int) (best *pattern) {
+	consider := func(bin int) {
+		if !s.allows(bin) {
+			return
+		}
+		if f := s.f.fill(bin, s.values, left); f != nil && (best == nil || f.value*best.price > best.value*f.price) {
+			best = f
+		}
+	}
+
+	if bins == nil {
+		bins = s.useful
+	}
+	for _, bin := range bins {
+		consider(bin)
+	}
+	return best
+}
+
+// last returns the cheapest bin that takes all remaining things, or nil.
+func (s *search) last(left []int) *pattern {
+	var parts []Part
+	for i, n := range left {
+		if n > 0 {
+			parts = append(parts, Part{i, n})
+		}
+	}
+
+	total := s.p.total(parts)
+	for _, bin := range s.useful { // by price
+		b := &s.p.Bins[bin]
+		// The sum is a cheap test that most bins fail.
+		if holds(b.Room, total) && s.allows(bin) && s.takesAll(bin, parts) {
+			return &pattern{bin: bin, price: b.Price, parts: parts}
+		}
+	}
+	return nil
+}
+
+// total returns the total size of the parts.
+func (p *Problem) total(parts []Part) []int64 {
+	sum := make([]int64, len(p.Bins[0].Room))
+	for _, part := range parts {
+		for r, size := range p.Items[part.Item].Size {
+			sum[r] += size * int64(part.Count)
+		}
+	}
+	return sum
+}
+
+// takesAll reports whether a bin takes all of the parts together. It uses the filler's scratch
+// space.
+func (s *search) takesAll(bin int, parts []Part) bool {
+	copy(s.f.room, s.p.Bins[bin].Room)
+	copy(s.f.spare, s.f.spares)
+	for _, part := range parts {
+		if !s.f.mayTake(bin, part.Item) || s.f.most(part.Item, part.Count) < part.Count {
+			return false
+		}
+		s.f.take(part.Item, part.Count)
+	}
+	return true
+}
 
 // improve repeatedly empties a few bins and repacks their contents, keeping any cheaper result. It
 // prefers bins with a low worth for their price.
