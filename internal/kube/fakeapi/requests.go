@@ -79,7 +79,8 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	case f.Lost:
 		return nil, errors.New("connection reset by peer")
 	case f.Status != 0:
-		return failureResponse(r, statusError(f.Status)), nil
+		return failureResponse(r, apierrors.NewGenericServerResponse(
+			f.Status, "", schema.GroupResource{}, "", http.StatusText(f.Status), 0, false)), nil
 	}
 
 	if r.URL.Query().Get("watch") != "" {
@@ -107,19 +108,6 @@ func sleepFor(r *http.Request, d time.Duration) bool {
 	case <-r.Context().Done():
 		return false
 	}
-}
-
-// statusError returns the error that a real API server sends with the status code.
-func statusError(code int) error {
-	switch code {
-	case http.StatusTooManyRequests:
-		return apierrors.NewTooManyRequests("too many requests", 1)
-	case http.StatusConflict:
-		return apierrors.NewConflict(schema.GroupResource{}, "", errors.New("conflict"))
-	case http.StatusGatewayTimeout:
-		return apierrors.NewTimeoutError("timed out", 0)
-	}
-	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", http.StatusText(code), 0, false)
 }
 
 // failureResponse returns a response with an error, as a Status object.

@@ -5,10 +5,12 @@ package fakeapi
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -239,17 +241,9 @@ func (s *Server) Events() []*v1.Event {
 
 // sortedObjects lists the objects by namespace and name. The lock is held.
 func (t *table) sortedObjects() []Object {
-	var list []Object
-	for _, o := range t.objects {
-		list = append(list, o)
-	}
-	slices.SortFunc(list, func(a, b Object) int {
-		if x, y := nameOf(a).String(), nameOf(b).String(); x < y {
-			return -1
-		}
-		return 1
+	return slices.SortedFunc(maps.Values(t.objects), func(a, b Object) int {
+		return strings.Compare(nameOf(a).String(), nameOf(b).String())
 	})
-	return list
 }
 
 // storeObject stores an object and records the change. The caller must not change the object any

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -119,11 +118,4 @@ func (s *Server) changesSince(w *watcher, version int) []change {
 		changes = changes[:last]
 	}
 	return slices.Clone(changes)
-}
-
-// copyInto copies an object into another one of its type. It is shallow: from must not be used
-// afterwards.
-func copyInto(into, from Object) error {
-	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(from).Elem())
-	return nil
 }

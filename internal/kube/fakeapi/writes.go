@@ -6,6 +6,7 @@ package fakeapi
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -119,46 +120,13 @@ func (s *Server) writeObject(t *table, current, o Object, sub string, dryRun boo
 	return into, nil
 }
 
-// copyStatus copies the status between objects, and reports whether they have one.
+// copyStatus copies the status between objects of a type, and reports whether they have one.
 func copyStatus(from, into Object) bool {
-	a, err := json.Marshal(from)
-	if err != nil {
-		return false
+	status := reflect.ValueOf(from.DeepCopyObject()).Elem().FieldByName("Status")
+	if status.IsValid() {
+		reflect.ValueOf(into).Elem().FieldByName("Status").Set(status)
 	}
-	var status struct {
-		Status json.RawMessage `json:"status"`
-	}
-	if json.Unmarshal(a, &status) != nil || status.Status == nil {
-		return false
-	}
-	return replaceStatus(into, status.Status) == nil
-}
-
-// replaceStatus sets the status of an object of any type by way of JSON.
-func replaceStatus(into Object, status json.RawMessage) error {
-	whole, err := json.Marshal(into)
-	if err != nil {
-		return err
-	}
-
-	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(whole, &fields); err != nil {
-		return err
-	}
-
-	fields["status"] = status
-	if whole, err = json.Marshal(fields); err != nil {
-		return err
-	}
-
-	fresh, err := scheme.Scheme.New(into.GetObjectKind().GroupVersionKind())
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(whole, fresh); err != nil {
-		return err
-	}
-	return copyInto(into, fresh.(Object))
+	return status.IsValid()
 }
 
 // patchObject applies a patch as a strategic merge, whatever its content type. UID and version in
