@@ -13,7 +13,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/berth-k8s/berth/deploy"
@@ -198,11 +197,7 @@ func (c *controlPlane) writeComponents() error {
 		if err != nil {
 			return err
 		}
-		content, err := clientcmd.Write(*config)
-		if err != nil {
-			return err
-		}
-		if err := writeAtomically(c.dir.pathOf(name+".kubeconfig"), content, 0o600); err != nil {
+		if err := c.writeKubeconfig(name+".kubeconfig", config); err != nil {
 			return err
 		}
 	}

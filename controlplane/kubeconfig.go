@@ -26,12 +26,26 @@ func (p *pki) newKubeconfig(server, user string, groups ...string) (*clientcmdap
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig for %s: %w", user, err)
 	}
+	return p.kubeconfigWith(server, &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}), nil
+}
+
+// kubeconfigWith returns a kubeconfig with the given credentials.
+func (p *pki) kubeconfigWith(server string, credentials *clientcmdapi.AuthInfo) *clientcmdapi.Config {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: p.cluster.pem}
-	config.AuthInfos[kubeconfigName] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	config.AuthInfos[kubeconfigName] = credentials
 	config.Contexts[kubeconfigName] = &clientcmdapi.Context{Cluster: kubeconfigName, AuthInfo: kubeconfigName}
 	config.CurrentContext = kubeconfigName
-	return config, nil
+	return config
+}
+
+// writeKubeconfig writes a kubeconfig into the data directory.
+func (c *controlPlane) writeKubeconfig(name string, config *clientcmdapi.Config) error {
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	return writeAtomically(c.dir.pathOf(name), content, 0o600)
 }
 
 // writeAdminKubeconfig makes the file point to the server. It keeps the user's additions (a

@@ -5,9 +5,8 @@ package controlplane
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-	"math/big"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+	bootstraputil "k8s.io/cluster-bootstrap/token/util"
 )
 
 // This file lets machines join the cluster as nodes: a machine requests a node certificate with a
@@ -69,16 +68,11 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 		return err
 	}
 
-	// A bootstrap token consists of an ID of this length, a dot and a secret.
-	id, err := randomWord(6)
+	token, err := bootstraputil.GenerateBootstrapToken()
 	if err != nil {
 		return err
 	}
-
-	secret, err := randomWord(16)
-	if err != nil {
-		return err
-	}
+	id, secret, _ := strings.Cut(token, ".")
 
 	// As in kubeadm, the token is a Secret in kube-system, where the API server looks it up.
 	_, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
@@ -100,29 +94,5 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 		return fmt.Errorf("bootstrap token: %w", err)
 	}
 	// Unlike a certificate, the token does not name a node.
-	config := clientcmdapi.NewConfig()
-	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: c.server, CertificateAuthorityData: c.pki.cluster.pem}
-	config.AuthInfos[kubeconfigName] = &clientcmdapi.AuthInfo{Token: id + "." + secret}
-	config.Contexts[kubeconfigName] = &clientcmdapi.Context{Cluster: kubeconfigName, AuthInfo: kubeconfigName}
-	config.CurrentContext = kubeconfigName
-
-	content, err := clientcmd.Write(*config)
-	if err != nil {
-		return err
-	}
-	return writeAtomically(c.dir.pathOf(nodeBootstrapFile), content, 0o600)
-}
-
-// randomWord returns letters and digits, the alphabet of bootstrap tokens.
-func randomWord(length int) (string, error) {
-	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
-	word := make([]byte, length)
-	for i := range word {
-		n, err := rand.Int(rand.Reader, big.NewInt(int64(len(letters))))
-		if err != nil {
-			return "", err
-		}
-		word[i] = letters[n.Int64()]
-	}
-	return string(word), nil
+	return c.writeKubeconfig(nodeBootstrapFile, c.pki.kubeconfigWith(c.server, &clientcmdapi.AuthInfo{Token: token}))
 }
