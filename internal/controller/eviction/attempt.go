@@ -95,7 +95,7 @@ func (e *evictor) next() (at time.Time, ok bool) {
 	if len(e.deadlines.queue) == 0 || e.underway >= e.options.InFlight {
 		return time.Time{}, false
 	}
-	return laterOf(e.deadlines.queue[0].nextAttempt(), e.pause.until), true
+	return pacing.Later(e.deadlines.queue[0].nextAttempt(), e.pause.until), true
 }
 
 // beginAttempts starts as many due attempts as slots are available, in order of their deadlines.
@@ -270,7 +270,7 @@ func (e *evictor) avertDelete(now time.Time, a *attempt) {
 	p.tries++
 	at := now.Add(pacing.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
 	if due := e.liveDue(a); !due.Stays() && due.At.After(now) {
-		at = earlierOf(at, due.At)
+		at = pacing.Earlier(at, due.At)
 	}
 	e.endAttempt(a, at)
 }

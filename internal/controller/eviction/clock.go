@@ -3,7 +3,11 @@
 
 package eviction
 
-import "time"
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/pacing"
+)
 
 // clock converts between the Core's own clock and the wall clock used for times in objects. The
 // Core's clock is never adjusted, so a correction of a wall clock cannot move a deadline.
@@ -22,7 +26,7 @@ func (c clock) wallTime(now time.Time) time.Time {
 // toClock converts a time written into an object to the Core's clock. The result is never in the
 // future. Callers keep it, so that later adjustments of wall clocks do not change it.
 func (c clock) toClock(now, written time.Time) time.Time {
-	return earlierOf(now, now.Add(written.Sub(c.wallTime(now))))
+	return pacing.Earlier(now, now.Add(written.Sub(c.wallTime(now))))
 }
 
 // toClockSince is toClock for the time of an observed event. Times in objects are truncated to
@@ -34,20 +38,4 @@ func (c clock) toClockSince(now, written time.Time, missed bool) time.Time {
 		return c.toClock(now, written)
 	}
 	return c.toClock(now, written.Add(time.Second))
-}
-
-// laterOf returns the later of two times.
-func laterOf(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
-// earlierOf returns the earlier of two times.
-func earlierOf(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

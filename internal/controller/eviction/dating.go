@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // dating determines the start of each taint of a node or a device. It is stateless: prior knowledge
@@ -94,7 +96,7 @@ func (d dating) notedSince(seen Node) map[string]time.Time {
 func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
 	h := Held{Taint: taint, Since: now, written: d.clock.wallTime(now), reported: said}
 	if !said.IsZero() {
-		h.Since, h.written = d.clock.toClockSince(now, said, missed), earlierOf(said, h.written)
+		h.Since, h.written = d.clock.toClockSince(now, said, missed), pacing.Earlier(said, h.written)
 	}
 	return h
 }

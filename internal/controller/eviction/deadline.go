@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // Held is a NoExecute taint of a node or a device, with its start.
@@ -104,11 +105,11 @@ func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 		if !ends {
 			continue
 		}
-		at := laterOf(held.Since, bound).Add(stay)
+		at := pacing.Later(held.Since, bound).Add(stay)
 		if held.Turned.After(held.Since) {
-			at = laterOf(held.Turned, bound).Add(stay)
+			at = pacing.Later(held.Turned, bound).Add(stay)
 			if before, ends := toleratedFor(oppositeTaint(&held.Taint), tolerations); ends {
-				at = earlierOf(at, laterOf(held.Since, bound).Add(max(stay, before)))
+				at = pacing.Earlier(at, pacing.Later(held.Since, bound).Add(max(stay, before)))
 			}
 		}
 		if least.Stays() || at.Before(least.At) {

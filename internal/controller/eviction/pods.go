@@ -3,7 +3,11 @@
 
 package eviction
 
-import "time"
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/pacing"
+)
 
 // pod is a placed pod. It is in deadlines.queue exactly while it has a deadline, is not observed as
 // terminating, and is not held by an attempt.
@@ -29,7 +33,7 @@ type pod struct {
 }
 
 // nextAttempt returns the start of the pod's next attempt.
-func (p *pod) nextAttempt() time.Time { return laterOf(p.due.At, p.notYet) }
+func (p *pod) nextAttempt() time.Time { return pacing.Later(p.due.At, p.notYet) }
 
 // podSeen applies the current state of a pod. Of two pods with the same name, only the pod observed
 // last exists; the deletion of the other pod was missed. A pod without a node is ignored: taints

@@ -32,7 +32,7 @@ func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 	wait := max(after, pacing.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
 	at := now.Add(wait)
 	if over := p.due.At.Add(e.options.BudgetsFor); a.evicts && e.options.BudgetsFor > 0 && now.Before(over) {
-		at = earlierOf(at, over)
+		at = pacing.Earlier(at, over)
 	}
 	e.endAttempt(a, at)
 }

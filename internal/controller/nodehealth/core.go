@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -214,7 +215,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 // Wake returns the time of the next Tick if no event arrives first: the next pass, the next token
 // of a zone, or the next retry of a write.
 func (c *Core) Wake(now time.Time) time.Time {
-	at := laterOf(now, c.nextPass)
+	at := pacing.Later(now, c.nextPass)
 	if !c.nodesListed || !c.leasesListed {
 		at = now.Add(c.options.MonitorPeriod) // the lists must complete first
 	}
@@ -232,7 +233,7 @@ func (c *Core) Wake(now time.Time) time.Time {
 		}
 	}
 	for _, n := range c.dirty {
-		if at := laterOf(n.notYet, n.later); !n.writing && at.After(now) {
+		if at := pacing.Later(n.notYet, n.later); !n.writing && at.After(now) {
 			sooner(at)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // nodeSeen applies a node's newest state, from a watch, a list, or the response to a write. A
@@ -25,7 +27,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 			// A listed node without status has the longer grace period since its creation. The API
 			// server's clock may be ahead, so the start is at most now. A node delivered by the
 			// watch has just been created.
-			n.sign = earlierOf(now, now.Add(seen.Created.Sub(c.wallTime(now))))
+			n.sign = pacing.Earlier(now, now.Add(seen.Created.Sub(c.wallTime(now))))
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
 			n.sign = l.seen
@@ -146,24 +148,9 @@ func (c *Core) isBehind(now time.Time) bool {
 func (c *Core) forgiveSilence(from, to time.Time) {
 	for _, n := range c.nodes {
 		if n.sign.Before(to) && !n.silent {
-			n.sign = n.sign.Add(to.Sub(laterOf(from, n.sign)))
+			n.sign = n.sign.Add(to.Sub(pacing.Later(from, n.sign)))
 		}
 	}
-}
-
-// earlierOf and laterOf return the first argument if the two are equal.
-func earlierOf(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
 
 // nodeGone removes a node. Queues and requests in flight may still refer to the node, so it is

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // Queue holds the pending pods. See New.
@@ -360,7 +361,7 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 func (q *Queue) Flush(now time.Time) {
 	var overdue []*Item
 	for _, item := range q.items {
-		if item.group != nil && now.Sub(laterOf(item.returned, item.flushed)) >= q.MaxWait {
+		if item.group != nil && now.Sub(pacing.Later(item.returned, item.flushed)) >= q.MaxWait {
 			overdue = append(overdue, item)
 		}
 	}
@@ -370,13 +371,6 @@ func (q *Queue) Flush(now time.Time) {
 		q.wakeItem(item, WaitedForTooLong, now)
 		item.Overdue = item.place != Gated
 	}
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // NextReady returns the earliest time at which Pop returns a pod without any further event; zero

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // MaxBindingDelay is the assumed maximum time between a scheduler's decision about a pod and the
@@ -259,7 +260,7 @@ func (h *reconstruction) earliest(item *queue.Item) time.Time {
 	if h.isOrdered(item) {
 		return item.Since
 	}
-	return laterOf(item.Since, h.now.Add(-MaxBindingDelay))
+	return pacing.Later(item.Since, h.now.Add(-MaxBindingDelay))
 }
 
 // Judge evaluates the nodes in their possible states at the decision about a pod bound to a node,
@@ -350,12 +351,4 @@ func (h *reconstruction) mayHaveNode(pending, item *queue.Item) bool {
 // isBest reports whether this node has the highest total score, possibly shared with other nodes.
 func isBest(e *decide.Evaluation, node string) bool {
 	return e.Err == nil && slices.ContainsFunc(e.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == node })
-}
-
-// laterOf returns the later of two times.
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

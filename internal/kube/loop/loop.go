@@ -41,6 +41,17 @@ func New[E, A any](name string) *Loop[E, A] {
 	}
 }
 
+// Idle returns the function Wake of a core that may wait for events without a limit: the loop then
+// sleeps for an hour.
+func Idle(wake func() (at time.Time, ok bool)) func(now time.Time) time.Time {
+	return func(now time.Time) time.Time {
+		if at, ok := wake(); ok {
+			return at
+		}
+		return now.Add(time.Hour)
+	}
+}
+
 // Now returns the time by the clock of the core. The clock starts at the wall-clock time of New,
 // but is not affected when the wall clock is set. The result has no monotonic reading, so that a
 // replay can use the same times.

@@ -27,9 +27,6 @@ const (
 	DeviceName = "device-taint-eviction-controller"
 )
 
-// idle is the time for which the loop sleeps if the Core needs no Tick.
-const idle = time.Hour
-
 // Events holds the logs for events of pods evicted because of taints of their nodes, and of their
 // devices. If a log is nil, the taints of that kind are ignored and evict no pods.
 type Events struct{ Nodes, Devices *eventlog.Log }
@@ -62,12 +59,7 @@ func New(client kubernetes.Interface, events Events, options eviction.Options) *
 	options.Wall = func(time.Time) time.Time { return e.wall }
 	e.core = eviction.New(options)
 	e.Step, e.Tick, e.EverySecond, e.Do = e.stepCore, eviction.Tick{}, e.updateMetrics, e.runAction
-	e.Wake = func(now time.Time) time.Time {
-		if at, ok := e.core.Wake(); ok {
-			return at
-		}
-		return now.Add(idle)
-	}
+	e.Wake = loop.Idle(e.core.Wake)
 	return e
 }
 

@@ -27,8 +27,6 @@ import (
 const Name = "evictionrequest-controller"
 
 const (
-	// idle is the pause of the loop while nothing is due.
-	idle = time.Hour
 	// servedAgain is the interval between checks for an API not served by the API server.
 	servedAgain = time.Minute
 )
@@ -56,16 +54,10 @@ func New(client kubernetes.Interface) *Controller {
 	// The loop's clock is never adjusted, but the times written into objects must be wall-clock
 	// times.
 	core := evictionrequest.New(evictionrequest.Options{Wall: func(time.Time) time.Time { return c.wall }})
-	c.Tick = evictionrequest.Tick{}
+	c.Tick, c.Wake = evictionrequest.Tick{}, loop.Idle(core.Wake)
 	c.Step = func(now time.Time, event evictionrequest.Event) []evictionrequest.Action {
 		c.wall = time.Now().Round(0).UTC()
 		return core.Step(now, event)
-	}
-	c.Wake = func(now time.Time) time.Time {
-		if at, ok := core.Wake(); ok {
-			return at
-		}
-		return now.Add(idle)
 	}
 	c.Do = func(_ context.Context, action evictionrequest.Action) func(context.Context) evictionrequest.Event {
 		return func(ctx context.Context) evictionrequest.Event { return c.requests.carryOut(ctx, action) }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // report reports the progress of a departure.
@@ -42,7 +44,7 @@ func (d *Drainer) putOff(p *departure, e Answered) {
 	if p.maybe {
 		d.unsure = append(d.unsure, p)
 	}
-	d.held[p.UID] = putOff{latest(d.now.Add(putOffFor(e)), d.nextFor(p.UID)), e.Message}
+	d.held[p.UID] = putOff{pacing.Later(d.now.Add(putOffFor(e)), d.nextFor(p.UID)), e.Message}
 }
 
 // refused ends the drain.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -202,7 +203,7 @@ func (d *Drainer) rest() {
 		}
 		why := p.Waits
 		if r, refused := d.held[p.UID]; d.now.Before(r.until) {
-			again, why = earliest(again, r.until), cmp.Or(why, r.why)
+			again, why = pacing.Earlier(again, r.until), cmp.Or(why, r.why)
 		} else if refused && why == "" {
 			retry = true
 		}
@@ -272,12 +273,4 @@ func (d *Drainer) heldPods() map[string][]*rebalance.Departure {
 		add(&rebalance.Departure{Namespace: k.Namespace, Name: k.Name, UID: k.UID, From: k.Node})
 	}
 	return held
-}
-
-// earliest returns the earlier of two times.
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // start writes a move to the journal. The eviction follows once the journal is written. m may
@@ -83,7 +84,7 @@ func (c *Core) putOff(m *departure, e Answered) {
 		return
 	case m.maybe:
 		c.evicting = m
-		m.retry = latest(c.now.Add(putOffFor(e)), c.nextFor(m.UID))
+		m.retry = pacing.Later(c.now.Add(putOffFor(e)), c.nextFor(m.UID))
 		return
 	case r.first.IsZero():
 		*r = refusal{first: c.now}
@@ -104,7 +105,7 @@ func (c *Core) putOff(m *departure, e Answered) {
 		c.drop()
 		// The next plan may find this pod's budget spent and no other move. Such a plan does not
 		// end the run, because budgets recover.
-		c.run.settling = latest(c.run.settling, c.now.Add(refusedFor))
+		c.run.settling = pacing.Later(c.run.settling, c.now.Add(refusedFor))
 		c.later(pause)
 	}
 }
@@ -128,7 +129,7 @@ func (c *Core) postpone(m *departure, until time.Time) {
 	if before := c.run.resting[workload].Until; before.Before(&rest) {
 		c.run.resting[workload] = Rest{Until: rest}
 	}
-	c.run.settling = latest(c.run.settling, until)
+	c.run.settling = pacing.Later(c.run.settling, until)
 }
 
 // leaving resets the refusals and begins to follow the pod.
@@ -164,7 +165,7 @@ func (c *Core) follow() {
 	case next == nil && c.cluster.satisfied(m):
 		c.conclude(Ended, "", "the workload no longer needs a successor")
 	default:
-		c.wait(latest(m.left, m.at).Add(pendingFor), Pending, homeless(next))
+		c.wait(pacing.Later(m.left, m.at).Add(pendingFor), Pending, homeless(next))
 	}
 }
 
@@ -258,12 +259,4 @@ func (c *Core) report(m *departure, result Result, node, message string) {
 		told.Move = &m.flight.Move
 	}
 	c.addAction(told)
-}
-
-// latest returns the later of two times; the zero time is earlier than any other.
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -152,7 +152,7 @@ func (m *mover) evictionAnswered(p *departure, e Answered) {
 	default:
 		m.evicting, p.maybe = p, true
 		p.again(m.now, e.RetryAfter)
-		p.retry = latest(p.retry, m.nextFor(p.UID))
+		p.retry = pacing.Later(p.retry, m.nextFor(p.UID))
 	}
 }
 

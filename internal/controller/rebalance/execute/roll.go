@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -297,7 +298,7 @@ func (r *Roller) find() (complete bool) {
 	finished = finished || complete
 	resumed := !finished && !r.begun.IsZero() && !r.options.Restart
 	if !resumed {
-		r.begun = metav1.NewTime(latest(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
+		r.begun = metav1.NewTime(pacing.Later(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
 	}
 	for _, n := range r.nodes() {
 		note, ok := noteOf(n)

@@ -16,10 +16,6 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// idle bounds the loop's sleep without a deadline. A core that waits only for events sets no alarm,
-// but the loop needs a time to sleep until.
-const idle = time.Hour
-
 // Mover carries out moves, a drain or a roll.
 //
 // The core makes decisions without access to the API; requests access the API without making
@@ -62,13 +58,7 @@ func newMover(client kubernetes.Interface, name string, core core, options rebal
 		m.kinds = append(m.kinds, surgeKinds(client)...)
 	}
 
-	m.Step, m.Tick, m.Do = core.Step, execute.Tick{}, m.runAction
-	m.Wake = func(now time.Time) time.Time {
-		if at, ok := core.Wake(); ok {
-			return at
-		}
-		return now.Add(idle)
-	}
+	m.Step, m.Tick, m.Do, m.Wake = core.Step, execute.Tick{}, m.runAction, loop.Idle(core.Wake)
 	return m
 }
 
