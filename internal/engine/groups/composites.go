@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -261,41 +260,24 @@ func (c *Composite) TopologyKey() string {
 	return ""
 }
 
-// wholeUpwards reports whether the composite or one of its ancestors is disrupted as a whole. It
-// returns false for a nil composite.
-func (c *Composite) wholeUpwards() bool {
+// highestWhole returns the highest of the composite and its ancestors that is disrupted as a whole,
+// or nil.
+func (c *Composite) highestWhole() (highest *Composite) {
 	for range mostLevels {
 		if c == nil {
-			return false
+			break
 		}
 		if c.whole() {
-			return true
+			highest = c
 		}
 		c = c.parent
 	}
-	return false
+	return highest
 }
 
 // whole reports whether the composite's object demands that all pods below are disrupted together.
 func (c *Composite) whole() bool {
 	return c.Object != nil && c.Object.Spec.DisruptionMode != nil && c.Object.Spec.DisruptionMode.All != nil
-}
-
-// priority returns the priority of the CompositePodGroup, 0 by default.
-func (c *Composite) priority() int32 {
-	if c.Object.Spec.Priority == nil {
-		return 0
-	}
-	return *c.Object.Spec.Priority
-}
-
-// preemptionPolicy returns the policy of the CompositePodGroup, or the default. The object must
-// exist.
-func (c *Composite) preemptionPolicy() v1.PreemptionPolicy {
-	if c.Object.Spec.PreemptionPolicy == nil {
-		return v1.PreemptLowerPriority
-	}
-	return v1.PreemptionPolicy(*c.Object.Spec.PreemptionPolicy)
 }
 
 // UID returns the UID of the object, or "".
@@ -309,17 +291,7 @@ func (c *Composite) UID() types.UID {
 // Together lists the groups evicted together with this group: all groups below its highest ancestor
 // disrupted as a whole, or only the group itself if there is no such ancestor.
 func (g *Group) Together() []*Group {
-	var highest *Composite
-	c := g.parent
-	for range mostLevels {
-		if c == nil {
-			break
-		}
-		if c.whole() {
-			highest = c
-		}
-		c = c.parent
-	}
+	highest := g.parent.highestWhole()
 	if highest == nil {
 		return []*Group{g}
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -227,13 +228,7 @@ func (g *Group) Counted(yield func(types.UID) bool) {
 }
 
 // Members yields the UIDs of all members, in no particular order.
-func (g *Group) Members(yield func(types.UID) bool) {
-	for uid := range g.members {
-		if !yield(uid) {
-			return
-		}
-	}
-}
+func (g *Group) Members(yield func(types.UID) bool) { maps.Keys(g.members)(yield) }
 
 // MinCount returns the minimum number of pods to place together for a gang; 0 for a basic group or
 // a group without an object.
@@ -258,11 +253,11 @@ func (g *Group) TopologyKey() string {
 
 // Whole reports whether the group's pods may only be preempted all together: because of the group's
 // object, or of a composite above it.
-func (g *Group) Whole() bool { return g.whole() || g.parent.wholeUpwards() }
+func (g *Group) Whole() bool { return g.whole() || g.WholeAbove() }
 
 // WholeAbove reports whether a composite above the group requires that its pods are preempted
 // together.
-func (g *Group) WholeAbove() bool { return g.parent.wholeUpwards() }
+func (g *Group) WholeAbove() bool { return g.parent.highestWhole() != nil }
 
 // whole reports whether the group's object demands that its pods are disrupted together.
 func (g *Group) whole() bool {
@@ -272,24 +267,24 @@ func (g *Group) whole() bool {
 // Priority returns the priority of the PodGroup, or of the root of its tree. The default is 0.
 func (g *Group) Priority() int32 {
 	if root := g.Root(); root != nil {
-		return root.priority()
+		return ptr.Deref(root.Object.Spec.Priority, 0)
 	}
-	if g.Object == nil || g.Object.Spec.Priority == nil {
+	if g.Object == nil {
 		return 0
 	}
-	return *g.Object.Spec.Priority
+	return ptr.Deref(g.Object.Spec.Priority, 0)
 }
 
 // PreemptionPolicy returns the policy of the PodGroup or, for a group in a tree, of the root. If
 // the policy is unset, it returns the default.
 func (g *Group) PreemptionPolicy() v1.PreemptionPolicy {
 	if root := g.Root(); root != nil {
-		return root.preemptionPolicy()
+		return cmp.Or(v1.PreemptionPolicy(ptr.Deref(root.Object.Spec.PreemptionPolicy, "")), v1.PreemptLowerPriority)
 	}
-	if g.Object == nil || g.Object.Spec.PreemptionPolicy == nil {
+	if g.Object == nil {
 		return v1.PreemptLowerPriority
 	}
-	return v1.PreemptionPolicy(*g.Object.Spec.PreemptionPolicy)
+	return cmp.Or(v1.PreemptionPolicy(ptr.Deref(g.Object.Spec.PreemptionPolicy, "")), v1.PreemptLowerPriority)
 }
 
 // Condition returns the PodGroupInitiallyScheduled condition in the API, or nil.

@@ -66,13 +66,9 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	if spec.PreemptionPolicy != nil {
 		errs = append(errs, validatePreemptionPolicy(*spec.PreemptionPolicy, path.Child("preemptionPolicy"))...)
 	}
-	switch spec.RestartPolicy {
 	// Pod templates may omit the policy.
-	case "", v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever:
-	default:
-		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), spec.RestartPolicy,
-			[]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}))
-	}
+	errs = append(errs, oneOf(path.Child("restartPolicy"), spec.RestartPolicy,
+		v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)...)
 
 	check(len(spec.Overhead) > 0, "overhead", func(at *field.Path) field.ErrorList { return validateResourceList(spec.Overhead, at) })
 	return errs
@@ -143,13 +139,10 @@ func validateGates(gates []v1.PodSchedulingGate, path *field.Path) field.ErrorLi
 // validatePreemptionPolicy checks the policy of pods and priority classes. An empty policy is an
 // error: the field is a pointer, and nil means omitted.
 func validatePreemptionPolicy(policy v1.PreemptionPolicy, path *field.Path) field.ErrorList {
-	switch policy {
-	case v1.PreemptLowerPriority, v1.PreemptNever:
-		return nil
-	case "":
+	if policy == "" {
 		return field.ErrorList{field.Required(path, "")}
 	}
-	return field.ErrorList{field.NotSupported(path, policy, []v1.PreemptionPolicy{v1.PreemptLowerPriority, v1.PreemptNever})}
+	return oneOf(path, policy, v1.PreemptLowerPriority, v1.PreemptNever)
 }
 
 // validateOptionalName checks a reference to an object. The reference may be empty.

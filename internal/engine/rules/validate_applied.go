@@ -8,7 +8,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -67,16 +66,12 @@ func ValidateApplied(object metav1.Object) field.ErrorList {
 
 func validateDeployment(d *appsv1.DeploymentSpec, spec *field.Path) field.ErrorList {
 	errs := validateLasting(&d.Template.Spec, nil, "ReplicaSet", spec)
-	switch strategy := spec.Child("strategy"); d.Strategy.Type {
-	case "", appsv1.RollingUpdateDeploymentStrategyType:
-	case appsv1.RecreateDeploymentStrategyType:
-		if d.Strategy.RollingUpdate != nil {
-			errs = append(errs, field.Forbidden(strategy.Child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'"))
-		}
-	default:
-		errs = append(errs, field.NotSupported(strategy, d.Strategy.Type,
-			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
+	strategy := spec.Child("strategy")
+	if d.Strategy.Type == appsv1.RecreateDeploymentStrategyType && d.Strategy.RollingUpdate != nil {
+		errs = append(errs, field.Forbidden(strategy.Child("rollingUpdate"), "may not be specified when strategy `type` is 'Recreate'"))
 	}
+	errs = append(errs, oneOf(strategy, d.Strategy.Type, appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType)...)
+
 	errs = append(errs, nonNegative(d.MinReadySeconds, spec.Child("minReadySeconds"))...)
 	if deadline := ptr.Deref(d.ProgressDeadlineSeconds, 600); deadline <= d.MinReadySeconds {
 		errs = append(errs, field.Invalid(spec.Child("progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds"))
@@ -111,12 +106,8 @@ func validateStatefulSet(s *appsv1.StatefulSetSpec, spec *field.Path) field.Erro
 
 func validateDaemonSet(d *appsv1.DaemonSetSpec, spec *field.Path) field.ErrorList {
 	errs := validateLasting(&d.Template.Spec, nil, "DaemonSet", spec)
-	switch d.UpdateStrategy.Type {
-	case "", appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType:
-	default:
-		errs = append(errs, field.NotSupported(spec.Child("updateStrategy"), d.UpdateStrategy.Type,
-			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
-	}
+	errs = append(errs, oneOf(spec.Child("updateStrategy"), d.UpdateStrategy.Type,
+		appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType)...)
 	return append(errs, nonNegative(d.MinReadySeconds, spec.Child("minReadySeconds"))...)
 }
 
@@ -138,7 +129,7 @@ func validateJob(j *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 	}
 	errs = append(errs, nonNegative(ptr.Deref(j.ActiveDeadlineSeconds, 0), spec.Child("activeDeadlineSeconds"))...)
 	mode := ptr.Deref(j.CompletionMode, batchv1.NonIndexedCompletion)
-	errs = append(errs, oneOf(spec.Child("completionMode"), mode, batchv1.NonIndexedCompletion, batchv1.IndexedCompletion)...)
+	errs = append(errs, oneOf(spec.Child("completionMode"), mode, batchv1.IndexedCompletion, batchv1.NonIndexedCompletion)...)
 	if mode == batchv1.NonIndexedCompletion {
 		for _, name := range []string{"backoffLimitPerIndex", "maxFailedIndexes"} {
 			if value := limits[name]; value != nil {
@@ -263,7 +254,7 @@ func validateRun(spec *v1.PodSpec, added []string, path *field.Path) field.Error
 		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *d, validation.InclusiveRangeError(1, math.MaxInt32)))
 	}
 	return append(errs, oneOf(path.Child("dnsPolicy"), spec.DNSPolicy,
-		v1.DNSClusterFirstWithHostNet, v1.DNSClusterFirst, v1.DNSDefault, v1.DNSNone)...)
+		v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)...)
 }
 
 // validateContainer checks the fields shared by all containers. volumes are the pod's volumes.
@@ -361,11 +352,11 @@ func nonNegative[T int32 | int64](value T, path *field.Path) field.ErrorList {
 	return apivalidation.ValidateNonnegativeField(int64(value), path)
 }
 
-// oneOf checks an enumeration. An empty value has a default.
+// oneOf checks an enumeration. An empty value has a default. Messages list the supported values in
+// the given order.
 func oneOf[T ~string](path *field.Path, value T, supported ...T) field.ErrorList {
 	if value == "" || slices.Contains(supported, value) {
 		return nil
 	}
-	slices.SortFunc(supported, func(a, b T) int { return strings.Compare(string(a), string(b)) })
 	return field.ErrorList{field.NotSupported(path, value, supported)}
 }

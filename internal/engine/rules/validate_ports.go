@@ -33,14 +33,10 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 		if port.HostPort != 0 {
 			errs = append(errs, invalidErrors(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}
-		switch port.Protocol {
-		case v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:
-		case "":
+		if port.Protocol == "" {
 			errs = append(errs, field.Required(path.Child("protocol"), ""))
-		default:
-			errs = append(errs, field.NotSupported(path.Child("protocol"), port.Protocol,
-				[]v1.Protocol{v1.ProtocolSCTP, v1.ProtocolTCP, v1.ProtocolUDP}))
 		}
+		errs = append(errs, oneOf(path.Child("protocol"), port.Protocol, v1.ProtocolSCTP, v1.ProtocolTCP, v1.ProtocolUDP)...)
 	}
 
 	return errs

@@ -34,9 +34,8 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 		}
 		if taint.Effect == "" {
 			errs = append(errs, field.Required(path.Child("effect"), ""))
-		} else {
-			errs = append(errs, validateEffect(taint.Effect, path.Child("effect"))...)
 		}
+		errs = append(errs, validateEffect(taint.Effect, path.Child("effect"))...)
 		// kubectl and controllers find a taint by key and effect to change or remove it.
 		id := identity{taint.Key, taint.Effect}
 		if seen[id] {
@@ -79,10 +78,7 @@ func validateToleration(toleration *v1.Toleration, path *field.Path) field.Error
 			"effect must be 'NoExecute' when `tolerationSeconds` is set"))
 	}
 	errs = append(errs, validateOperator(toleration, path)...)
-	if toleration.Effect != "" {
-		errs = append(errs, validateEffect(toleration.Effect, path.Child("effect"))...)
-	}
-	return errs
+	return append(errs, validateEffect(toleration.Effect, path.Child("effect"))...)
 }
 
 // validateOperator checks the operator together with the value: Equal (the default) takes a label
@@ -110,16 +106,10 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		}
 		return invalidErrors(path.Child("value"), toleration.Value, faults)
 	}
-	return field.ErrorList{field.NotSupported(path.Child("operator"), toleration.Operator,
-		[]v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists})}
+	return oneOf(path.Child("operator"), toleration.Operator, v1.TolerationOpEqual, v1.TolerationOpExists)
 }
 
-// validateEffect checks a given effect. Callers handle an empty effect: a taint must have an
-// effect, and a toleration without an effect matches all effects.
+// validateEffect checks an effect. A toleration without an effect matches all effects.
 func validateEffect(effect v1.TaintEffect, path *field.Path) field.ErrorList {
-	if isEffect(effect) {
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(path, effect,
-		[]v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute})}
+	return oneOf(path, effect, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute)
 }
