@@ -16,6 +16,9 @@ import (
 const (
 	// RequestedAnnotation holds the time of the first refused eviction, in RFC 3339.
 	RequestedAnnotation = "berth.dev/eviction-requested"
+	// RepeatedAnnotation holds the time of a later refused eviction, and is seldom older than
+	// repeatsAfter while the evictor retries.
+	RepeatedAnnotation = "berth.dev/eviction-repeated"
 	// StatusAnnotation holds the controller's status: Held, Admitted or Denied, and a message.
 	StatusAnnotation = "berth.dev/eviction-status"
 	// ReplacedAnnotation on an Eviction states that a replacement is ready, so that the eviction is
@@ -43,6 +46,10 @@ const (
 	answersWithin = 30 * time.Second
 	// skew is the accepted difference between the clocks of two webhooks.
 	skew = time.Minute
+	// repeatsAfter bounds the writes for a pod whose evictor retries.
+	repeatsAfter = 30 * time.Second
+	// RepeatsWithin is the age of the last request after which the evictor has probably given up.
+	RepeatsWithin = time.Minute
 )
 
 // Holds reports whether evictions of the pod may be held. These are ready pods of ReplicaSets,
@@ -72,11 +79,33 @@ func Requested(pod *v1.Pod, now time.Time, deadline time.Duration) (at time.Time
 	return at, err == nil && !at.After(now.Add(skew)) && now.Sub(at) < 2*deadline
 }
 
+// LastRequested returns the time of the pod's last recorded eviction; first is the first one.
+func LastRequested(pod *v1.Pod, now, first time.Time) time.Time {
+	at, err := time.Parse(time.RFC3339, pod.Annotations[RepeatedAnnotation])
+	if err != nil || at.Before(first) || at.After(now.Add(skew)) {
+		return first
+	}
+	return at
+}
+
+// Records returns the annotations that record a refused eviction; nil removes an annotation.
+func (v *Verdict) Records(now time.Time) map[string]any {
+	at := now.UTC().Format(time.RFC3339)
+	switch {
+	case v.First:
+		return map[string]any{RequestedAnnotation: at, RepeatedAnnotation: nil, StatusAnnotation: nil}
+	case v.Again:
+		return map[string]any{RepeatedAnnotation: at}
+	}
+	return nil
+}
+
 // Verdict is the decision about an eviction of a guarded pod.
 type Verdict struct {
 	Admit  bool
 	Deny   bool   // refused for good
 	First  bool   // not admitted, and the request must be recorded in the pod
+	Again  bool   // not admitted, and the time of the request should be recorded in the pod
 	Reason string // of an admission, for metrics: controller, deadline or unanswered
 	// Message explains a refusal.
 	Message string
@@ -87,6 +116,7 @@ type Verdict struct {
 // alive is the time at which the caller last saw a new status of any pod.
 func (o *Options) Judge(pod *v1.Pod, now, first, alive time.Time) Verdict {
 	at, ok := Requested(pod, now, o.Deadline)
+	again := now.Sub(LastRequested(pod, now, at)) >= repeatsAfter
 	status, deadline := pod.Annotations[StatusAnnotation], o.Deadline
 	if o.chooses(Deny) {
 		deadline += answersWithin // the controller denies before this replica admits
@@ -103,7 +133,7 @@ func (o *Options) Judge(pod *v1.Pod, now, first, alive time.Time) Verdict {
 	case status == "" && min(now.Sub(at), now.Sub(alive)) >= answersWithin:
 		return Verdict{Admit: true, Reason: "unanswered"}
 	case status == "":
-		return Verdict{Message: "starting a replacement first; retry"}
+		return Verdict{Again: again, Message: "starting a replacement first; retry"}
 	}
-	return Verdict{Message: strings.TrimPrefix(status, Held) + "; retry"}
+	return Verdict{Again: again, Message: strings.TrimPrefix(status, Held) + "; retry"}
 }

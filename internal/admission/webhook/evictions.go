@@ -47,7 +47,11 @@ type evictions struct {
 type sighting struct {
 	at       time.Time
 	answered bool // the pod has a status
+	recorded time.Time
 }
+
+// recordsEvery is the time between two records of evictions of a pod.
+const recordsEvery = time.Second
 
 // judgeEviction decides about the creation of an Eviction.
 func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -81,8 +85,9 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 		e.metrics.evictions.WithLabelValues("denied").Inc()
 		return denyResponse(apierrors.NewForbidden(v1.Resource("pods"), pod.Name, errors.New(verdict.Message)).Status()), nil
 	}
-	if verdict.First {
-		if err := e.recordRequest(ctx, pod); err != nil && !(passes(err) && e.now().Sub(first) < recordsWithin) {
+	if record := verdict.Records(e.now()); record != nil && e.recordsNow(pod.UID) {
+		err := e.recordRequest(ctx, pod, record)
+		if err != nil && verdict.First && !(passes(err) && e.now().Sub(first) < recordsWithin) {
 			return e.admitAfter(ctx, request, err), nil
 		}
 	}
@@ -104,13 +109,25 @@ func passes(err error) bool {
 		apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
 }
 
-// recordRequest records the first eviction in the pod, and removes the status of an earlier one.
-func (e *evictions) recordRequest(ctx context.Context, pod *v1.Pod) error {
+// recordsNow reports whether an eviction of a pod may be recorded. It bounds the writes for a pod
+// that is evicted very often.
+func (e *evictions) recordsNow(uid types.UID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	seen := e.first[uid]
+	if e.now().Sub(seen.recorded) < recordsEvery {
+		return false
+	}
+	seen.recorded = e.now()
+	e.first[uid] = seen
+	return true
+}
+
+// recordRequest records an eviction in annotations of the pod.
+func (e *evictions) recordRequest(ctx context.Context, pod *v1.Pod, annotations map[string]any) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": map[string]any{
-		evictionguard.RequestedAnnotation: e.now().UTC().Format(time.RFC3339), evictionguard.StatusAnnotation: nil,
-	}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 	if err != nil {
 		return err
 	}
@@ -131,7 +148,8 @@ func (e *evictions) firstOf(uid types.UID, answered bool) (first, alive time.Tim
 		if answered && !seen.answered {
 			e.alive = now
 		}
-		e.first[uid] = sighting{seen.at, answered}
+		seen.answered = answered
+		e.first[uid] = seen
 		return seen.at, e.alive, true
 	case len(e.first) >= mostHeld:
 		maps.DeleteFunc(e.first, func(_ types.UID, seen sighting) bool { return now.Sub(seen.at) >= 2*e.options.Deadline })
@@ -139,7 +157,7 @@ func (e *evictions) firstOf(uid types.UID, answered bool) (first, alive time.Tim
 			return now, e.alive, false
 		}
 	}
-	e.first[uid] = sighting{now, answered}
+	e.first[uid] = sighting{at: now, answered: answered}
 	return now, e.alive, true
 }
 

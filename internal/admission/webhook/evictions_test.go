@@ -175,3 +175,40 @@ func TestASlowAPIServerDoesNotAdmitEvictions(t *testing.T) {
 		now = now.Add(15 * time.Second)
 	}
 }
+
+// TestRepeatedEvictionsWriteRarely covers a tenant that evicts its pods 10,000 times per second,
+// and an evictor that retries every five seconds.
+func TestRepeatedEvictionsWriteRarely(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		evictions  int
+		every      time.Duration
+		most       int
+		lastWithin time.Duration
+		strips     bool // a policy removes the annotations
+	}{
+		{evictions: 20_000, every: 100 * time.Microsecond, most: 1, lastWithin: 2 * time.Second},
+		{evictions: 20_000, every: 100 * time.Microsecond, most: 2, strips: true},
+		{evictions: 25, every: 5 * time.Second, most: 5, lastWithin: 30 * time.Second},
+	} {
+		client, now, writes := fake.NewClientset(guardedPod("web-1")), begin, 0
+		client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes++
+			return row.strips, guardedPod("web-1"), nil
+		})
+		guard := testEvictions(client, &now)
+		for range row.evictions {
+			guard.alive = now // the controller is busy
+			if response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`)); err != nil || response.Allowed {
+				t.Fatalf("%v, %v", response, err)
+			}
+			now = now.Add(row.every)
+		}
+		pod, _ := client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
+		first, _ := evictionguard.Requested(pod, now, evictionguard.DefaultDeadline)
+		last := now.Sub(evictionguard.LastRequested(pod, now, first))
+		if writes < 1 || writes > row.most || !row.strips && (!first.Equal(begin) || last > row.lastWithin) {
+			t.Errorf("%d evictions, one per %v: %d writes; the first is of %v, the last %v old", row.evictions, row.every, writes, first, last)
+		}
+	}
+}

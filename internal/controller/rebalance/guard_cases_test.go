@@ -80,6 +80,55 @@ func TestPoliciesDecideWhatAnEvictionWaitsFor(t *testing.T) {
 	}
 }
 
+// TestPodsOfAWorkloadLeaveTogether drains a node with four pods of a workload.
+func TestPodsOfAWorkloadLeaveTogether(t *testing.T) {
+	for surge, want := range map[string]int{"1": 1, "2": 2, "50%": 2, "100%": 4} {
+		g := newGuarded(t, 1, "node a cpu=4\nnode b cpu=8\ndeployment web surge="+surge+"\npods web count=4 on=a cpu=1\nbudget web of=app:web unavailable=0")
+		g.startGuard()
+		added := 0
+		g.status = func(a execute.SetStatus) {
+			added = max(added, len(g.pods())-4)
+			g.setStatus(a)
+		}
+		begun := g.Now
+		if !g.drain("a", 5*time.Minute) || added != want {
+			t.Errorf("maxSurge %s: at most %d pods were added, want %d", surge, added, want)
+		}
+		g.pass(time.Minute)
+		t.Logf("maxSurge %s: drained after %v", surge, g.Now.Sub(begun)-time.Minute)
+		g.judgeEnd()
+		g.report(1)
+	}
+}
+
+// TestNoSurgeBeginsAfterTheEvictorHasGivenUp lets an evictor give up before room for a replacement
+// appears.
+func TestNoSurgeBeginsAfterTheEvictorHasGivenUp(t *testing.T) {
+	for retries, want := range map[bool]int{false: 0, true: 1} {
+		g := newGuarded(t, 1, "node a cpu=1 cordoned\nnode b cpu=1 cordoned\ndeployment web\npods web count=1 on=a cpu=1")
+		g.startGuard()
+		g.evict(g.pods()[0])
+		for range 18 {
+			g.pass(5 * time.Second)
+			if retries {
+				g.evict(g.pods()[0])
+			}
+		}
+		b := g.node("b").DeepCopy()
+		b.Spec.Unschedulable, b.Spec.Taints = false, nil
+		g.write(b)
+		g.pass(time.Minute)
+		if got := g.results[string(execute.Replaced)]; got != want {
+			t.Errorf("%d pods were replaced, want %d, if the evictor retries: %v", got, want, retries)
+		}
+		g.evict(g.pods()[0]) // another evictor, or the same one later
+		g.pass(10 * time.Second)
+		if got := g.results[string(execute.Replaced)]; got != 1 {
+			t.Errorf("%d pods were replaced after another eviction, if the evictor retries: %v", got, retries)
+		}
+	}
+}
+
 // TestAMassEvictionStaysWithinItsBounds evicts all pods of a zone. It verifies that the pods added
 // and the requests are bounded, and that no pod leaves without a replacement.
 func TestAMassEvictionStaysWithinItsBounds(t *testing.T) {
@@ -92,7 +141,7 @@ func TestAMassEvictionStaysWithinItsBounds(t *testing.T) {
 		fmt.Fprintf(&text, "node a%d cpu=4 zone=a cordoned\nnode b%d cpu=4 zone=b\npods w%d count=1 on=a%d cpu=1\npods v%d count=1 on=a%d cpu=1\n", i, i, i, i, i, i)
 	}
 	g := newGuarded(t, 1, strings.TrimSpace(text.String()))
-	most := max(10, 2*nodes*2/100)
+	most := max(30, 2*nodes*2/100)
 	g.startGuard()
 	pods, added, peak := len(g.pods()), 0, 0
 	sent := 0

@@ -110,8 +110,10 @@ func (g *guarded) evict(p *v1.Pod) (reason string) {
 			replica[p.UID] = g.Now
 		}
 		verdict := g.guard.Judge(p, g.Now, replica[p.UID], g.alive)
-		if reason = verdict.Reason; verdict.First {
-			g.annotate(p, evictionguard.RequestedAnnotation, g.Now.UTC().Format(time.RFC3339), evictionguard.StatusAnnotation, "")
+		reason = verdict.Reason
+		for key, value := range verdict.Records(g.Now) {
+			text, _ := value.(string)
+			g.annotate(g.pod(p.UID), key, text)
 		}
 		switch {
 		case verdict.Deny:
@@ -199,7 +201,7 @@ func drawGuarded(seed uint64) string {
 	for i := range 2 + r.IntN(4) {
 		name := fmt.Sprintf("w%d", i)
 		if r.IntN(3) > 0 {
-			fmt.Fprintf(&b, "deployment %s\n", name)
+			fmt.Fprintf(&b, "deployment %s surge=%d\n", name, 1+r.IntN(3))
 		}
 		for j := range 1 + r.IntN(4) {
 			fmt.Fprintf(&b, "pod %s-%d on=n%d cpu=1 label=app:%s owner=ReplicaSet/%s\n", name, j, r.IntN(3), name, name)

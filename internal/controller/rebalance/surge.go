@@ -85,6 +85,8 @@ type Surge struct {
 	Scaled
 	// Replicas is the scale before the surge, and after it.
 	Replicas int32 `json:"replicas"`
+	// Most is the maximum number of additional replicas at the same time.
+	Most int `json:"-"`
 }
 
 // surging is the answer to whether a pod can leave by a surge.
@@ -195,7 +197,7 @@ func (su *surges) isEnding(namespace string) bool {
 //	Pod -> ReplicaSet                     the ReplicaSet is scaled
 //	Pod -> ReplicaSet -> Argo Rollout     the Rollout is scaled, by its scale subresource
 func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
-	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: ptr.Deref(rs.Spec.Replicas, 1)}
+	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: ptr.Deref(rs.Spec.Replicas, 1), Most: 1}
 	if s.Through = ThroughOf(rs); s.Through != nil {
 		if kind := schema.FromAPIVersionAndKind(s.Through.APIVersion, s.Through.Kind).GroupKind(); !su.w.options.Scales[kind] {
 			return nil, fmt.Sprintf("%s scales it, which has no scale subresource", s)
@@ -216,10 +218,11 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		// pods.
 		case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 			return nil, "its Deployment recreates its pods: no two of them may run at once"
-		case noSurge(d):
-			return nil, "its Deployment allows no additional pod (maxSurge: 0)"
 		}
 		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID, nil}, Replicas: ptr.Deref(d.Spec.Replicas, 1)}
+		if s.Most = mostSurge(d, int(s.Replicas)); s.Most == 0 {
+			return nil, "its Deployment allows no additional pod (maxSurge: 0)"
+		}
 	}
 
 	return s, ""
@@ -270,15 +273,18 @@ func (su *surges) split(rs *appsv1.ReplicaSet) string {
 	return ""
 }
 
-// noSurge reports whether a Deployment's own rollouts never exceed its wanted number of pods. A
-// percentage that rounds up to 0 is 0 %. Without a value the default is 25 %.
-func noSurge(d *appsv1.Deployment) bool {
-	rolling := d.Spec.Strategy.RollingUpdate
-	if rolling == nil || rolling.MaxSurge == nil {
-		return false
+// mostSurge returns by how many pods a Deployment's own rollouts may exceed its wanted number of
+// pods. Without a value the default is 25 %.
+func mostSurge(d *appsv1.Deployment, replicas int) int {
+	most := intstr.FromString("25%")
+	if rolling := d.Spec.Strategy.RollingUpdate; rolling != nil && rolling.MaxSurge != nil {
+		most = *rolling.MaxSurge
 	}
-	surge, err := intstr.GetScaledValueFromIntOrPercent(rolling.MaxSurge, 100, true)
-	return err == nil && surge == 0
+	surge, err := intstr.GetScaledValueFromIntOrPercent(&most, max(replicas, 1), true)
+	if err != nil {
+		return 1
+	}
+	return surge
 }
 
 // startsFor is the maximum age of an unready pod that other pods wait for. An older pod is

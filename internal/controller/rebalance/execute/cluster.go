@@ -149,26 +149,29 @@ func (c *cluster) whole(w rules.Owner) bool {
 	})
 }
 
-// forbids returns a message if scaling back after a surge would leave a budget of the victim with
+// forbids returns a message if scaling back after a surge would leave a budget of the victims with
 // too few healthy pods, or "".
 //
 // It counts pods instead of reading the budget's status, because the status may not yet include the
 // pod added by the surge.
-func (c *cluster) forbids(victim *v1.Pod) string {
-	for b := range world.InNamespace[*policyv1.PodDisruptionBudget](c.World, victim.Namespace) {
+func (c *cluster) forbids(victims []*v1.Pod) string {
+	for b := range world.InNamespace[*policyv1.PodDisruptionBudget](c.World, victims[0].Namespace) {
 		var count disruption.Count
-		covers := false
+		covers := int32(0)
 		for p := range c.covered(b) {
-			covers = covers || p.UID == victim.UID
+			if slices.ContainsFunc(victims, func(v *v1.Pod) bool { return v.UID == p.UID }) {
+				covers++
+			}
 			count.AddPod(p, ready(p))
 		}
-		if !covers {
+		if covers == 0 {
 			continue
 		}
 		s := count.Status(b, c.Workloads())
-		// Scaling back removes one expected pod and one healthy pod.
-		if desired := disruption.Desired(&b.Spec, int(s.ExpectedPods-1)); s.CurrentHealthy-1 < desired {
-			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, s.CurrentHealthy-1)
+		// Scaling back removes as many expected pods as healthy pods.
+		desired, healthy := disruption.Desired(&b.Spec, int(s.ExpectedPods-covers)), s.CurrentHealthy-covers
+		if healthy < desired {
+			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, healthy)
 		}
 	}
 	return ""

@@ -98,7 +98,7 @@ func TestABudgetIsOfTheScaleDuringASurge(t *testing.T) {
 			victim.Labels, victim.Status.Conditions = labels, []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 			c.Put(victim)
 		}
-		if got := c.forbids(victim); got != row.want {
+		if got := c.forbids([]*v1.Pod{victim}); got != row.want {
 			t.Errorf("of a scale of %d: %q, want %q", row.scale, got, row.want)
 		}
 	}

@@ -46,6 +46,8 @@ type departure struct {
 	landed time.Time // time at which the successor was first observed on a node
 	next   types.UID // the observed successor; "" if unknown
 	ended  bool      // the successor is no longer waited for, or was ready before the pod left
+	placed bool      // the successor's node has been reported; of a surge
+	bad    time.Time // time since which the successor's container has failed to start; of a surge
 	// awaited is set once the wait for the successor has been reported.
 	awaited bool
 }

@@ -61,7 +61,7 @@ func (d *Drainer) crowded() bool {
 		object, count := d.cluster.scaled(s.scaled), 0
 		// The owner of the pods is unknown once the victim has been deleted. If the workload has
 		// been scaled up meanwhile, it has no surplus pod.
-		if object == nil || s.owner.UID == "" || replicasOf(object) > s.note.replicas+1 {
+		if object == nil || s.owner.UID == "" || replicasOf(object) > s.note.raised() {
 			return false
 		}
 		for _, p := range d.cluster.PodsOf(s.owner) {

@@ -84,12 +84,12 @@ func unreadiness(p *v1.Pod) string {
 
 // explain reports the condition a surge waits for, if it takes long, without repeating the previous
 // report.
-func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
+func (ss *surges) explain(s *surge, victims []*v1.Pod, next *v1.Pod) {
 	if at := s.since.Add(explainsAfter); ss.now.Before(at) {
 		ss.wake(at)
 		return
 	}
-	why := ss.removable(victim, next)
+	why := ss.removable(victims, next)
 	switch {
 	case next == nil:
 		why = cmp.Or(ss.cluster.notMade(s.Namespace, s.Owner), "no additional pod has been created yet")
@@ -98,6 +98,8 @@ func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	}
 	if why != "" && why != s.reported {
 		s.reported = why
-		ss.policy.report(s.departure, Awaited, "", why)
+		for _, p := range s.all() {
+			ss.policy.report(p, Awaited, "", why)
+		}
 	}
 }

@@ -14,8 +14,6 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -31,10 +29,11 @@ type GuardOptions struct {
 
 // Bounds of a Guard.
 const (
-	fewestSurges = 10              // concurrent surges of a small cluster
-	plansAgain   = 5 * time.Second // between plans without a new request
-	plansSoon    = time.Second     // between plans with a new request
-	mostPlanned  = 200             // pods of a plan
+	fewestSurges = 30                     // concurrent surges of a small cluster: the pods of a node
+	plansAgain   = 5 * time.Second        // between plans without a new request
+	plansSoon    = time.Second            // between plans with a new request
+	collectsFor  = 200 * time.Millisecond // from a new request to its plan: an evictor sends many at a time
+	mostPlanned  = 200                    // pods of a plan
 	// recoversAfter is the pause before an attempt to restore a scale is repeated.
 	recoversAfter = time.Minute
 )
@@ -54,7 +53,7 @@ type Guard struct {
 	order    []*heldPod // by their last plan; advance removes pods that are no longer held
 	planning bool       // a plan has been requested
 	planned  time.Time  // time of the last plan
-	fresh    bool       // a request has arrived since the last plan
+	fresh    time.Time  // time of the first request since the last plan; zero without one
 	// ended holds the surges of this process that are over, with the times of their ends. Their
 	// scale may not be restored: a request may have been refused, or a raise carried out late. A
 	// note with only the pod stands for the pod's deletion cost.
@@ -66,6 +65,7 @@ type heldPod struct {
 	namespace, name string
 	uid             types.UID
 	requested       time.Time
+	repeated        time.Time // the last request
 	due             time.Time // time of an eviction for a taint, which is not held; zero for a request
 	rule            evictionguard.Rule
 	status          string // as observed
@@ -134,12 +134,30 @@ func (g *Guard) seePod(pod *v1.Pod) {
 		h = g.hold(pod, at)
 	}
 	h.status = pod.Annotations[evictionguard.StatusAnnotation]
+	last := evictionguard.LastRequested(pod, g.wall(), at)
+	if g.abandoned(h) && !last.Equal(h.repeated) {
+		g.refresh()
+	}
+	h.repeated = last
+}
+
+// abandoned reports whether the evictor of a pod seems to have given up. A surge is not begun then.
+func (g *Guard) abandoned(h *heldPod) bool {
+	return h.due.IsZero() && g.wall().Sub(h.repeated) >= evictionguard.RepeatsWithin
+}
+
+// refresh notes that a new request has arrived.
+func (g *Guard) refresh() {
+	if g.fresh.IsZero() {
+		g.fresh = g.now
+	}
 }
 
 // hold adds a held pod.
 func (g *Guard) hold(pod *v1.Pod, requested time.Time) *heldPod {
-	h := &heldPod{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, requested: requested}
-	g.held[pod.UID], g.order, g.fresh = h, append(g.order, h), true
+	h := &heldPod{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, requested: requested, repeated: requested}
+	g.held[pod.UID], g.order = h, append(g.order, h)
+	g.refresh()
 	if g.listed {
 		g.judge(h, pod)
 	}
@@ -190,21 +208,21 @@ func (g *Guard) advance() {
 	if g.planning || g.stopping {
 		return
 	}
-	again := plansAgain
-	if g.fresh {
-		again = plansSoon
+	due := g.planned.Add(plansAgain)
+	if !g.fresh.IsZero() {
+		due = latest(g.planned.Add(plansSoon), g.fresh.Add(collectsFor))
 	}
 	var waiting []*heldPod
 	for _, h := range g.order {
 		switch {
-		case h.final || g.surging(h.uid):
+		case h.final || g.surging(h.uid) || g.abandoned(h):
 		case g.now.Before(h.next):
 			g.wake(h.next)
 		default:
 			waiting = append(waiting, h)
 		}
 	}
-	switch due := g.planned.Add(again); {
+	switch {
 	case len(waiting) == 0:
 	case g.now.Before(due):
 		g.wake(due)
@@ -230,13 +248,15 @@ func (g *Guard) plan(waiting []*heldPod) {
 		planned[h.uid] = true
 	}
 	g.order = append(slices.DeleteFunc(g.order, func(h *heldPod) bool { return planned[h.uid] }), waiting...)
-	g.planning, g.fresh = true, false
+	g.planning, g.fresh = true, time.Time{}
 	leaving := rebalance.Leaving{
 		Only: planned, Surge: true, Fitting: true, Begun: true, Surging: map[types.UID]bool{}, Placed: map[types.UID]bool{},
 		DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true},
 	}
 	for _, s := range g.surges.list {
-		leaving.Surging[s.UID] = true
+		for _, p := range s.all() {
+			leaving.Surging[p.UID] = true
+		}
 	}
 	for _, h := range waiting {
 		leaving.Placed[h.uid] = h.rule.Policy == evictionguard.Place
@@ -246,69 +266,7 @@ func (g *Guard) plan(waiting []*heldPod) {
 
 // surging reports whether the pod has a surge.
 func (g *Guard) surging(uid types.UID) bool {
-	return slices.ContainsFunc(g.surges.list, func(s *surge) bool { return s.UID == uid })
-}
-
-// carryOut begins the surges of a plan, admits the pods that cannot surge, and reports why the
-// others wait. Namespaces take turns, so that one of them cannot use up all surges.
-func (g *Guard) carryOut(plan *rebalance.Draining) {
-	g.planning, g.planned = false, g.now
-	if g.stopping {
-		return
-	}
-	most, used := g.mostSurges(), map[string]int{}
-	for _, s := range g.surges.list {
-		used[s.Namespace]++
-	}
-	for _, k := range slices.Concat(plan.Refused, plan.Ignored) {
-		g.settle(k.UID, evictionguard.Admitted+k.Why)
-	}
-	for _, k := range plan.Later {
-		if k.NoSurge != "" && g.admits(k.UID) {
-			g.settle(k.UID, evictionguard.Admitted+k.NoSurge)
-			continue
-		}
-		g.setStatus(k.UID, evictionguard.Held+"no place yet: "+k.Why)
-	}
-	slices.SortStableFunc(plan.Pods, func(a, b rebalance.Departure) int {
-		return cmp.Compare(used[a.Namespace], used[b.Namespace])
-	})
-	for i := range plan.Pods {
-		p := &plan.Pods[i]
-		victim := g.cluster.pod(p.Namespace, p.Name, p.UID)
-		switch h := g.held[p.UID]; {
-		case h == nil || h.final || victim == nil || victim.DeletionTimestamp != nil:
-		case p.Surge == nil && p.Waits != "" && h.rule.Policy != evictionguard.Place:
-			g.setStatus(p.UID, evictionguard.Held+p.Waits)
-		case p.Surge == nil && g.admits(p.UID):
-			g.settle(p.UID, evictionguard.Admitted+p.NoSurge)
-		case p.Surge == nil && p.To == "":
-			g.setStatus(p.UID, evictionguard.Held+"nothing replaces it")
-		case p.Surge == nil: // only as long as plans prove it
-			g.setStatus(p.UID, evictionguard.Admitted+"its replacement fits on "+p.To)
-		case g.surges.surgeOf(victim) != nil:
-			g.setStatus(p.UID, evictionguard.Held+"another pod of "+p.Owner+" is being replaced")
-		case g.cluster.surging(p.Surge.Scaled):
-			g.setStatus(p.UID, evictionguard.Held+"another run is replacing a pod of "+p.Owner)
-		case len(g.surges.list) >= most || used[p.Namespace] >= max(1, most/2):
-			g.setStatus(p.UID, evictionguard.Held+"too many pods are being replaced")
-		default:
-			used[p.Namespace]++
-			g.surges.begin(&departure{Departure: *p, owner: rules.OwnerOf(victim), known: g.cluster.podsOf(rules.OwnerOf(victim))})
-			g.setStatus(p.UID, evictionguard.Held+"starting a replacement on "+p.To)
-		}
-	}
-}
-
-// mostSurges returns the limit of concurrent surges.
-func (g *Guard) mostSurges() int {
-	placed := 0
-	for p := range world.All[*v1.Pod](g.cluster.World) {
-		if p.Spec.NodeName != "" {
-			placed++
-		}
-	}
-	return max(fewestSurges, int(g.options.Share*float64(placed)))
+	return slices.ContainsFunc(g.surges.list, func(s *surge) bool { return s.removes(uid) })
 }
 
 // setStatus decides the status of a held pod, until its deadline. It is written by advance.
@@ -354,20 +312,23 @@ func (g *Guard) report(p *departure, result Result, node, message string) {
 	g.addAction(a)
 }
 
-// surgeEnded plans again for a pod that stays, unless that would not help. Such a pod is held until
-// the deadline, and then evicted without a replacement.
+// surgeEnded plans again for the pods that stay, unless that would not help. Such a pod is held
+// until the deadline, and then evicted without a replacement.
 func (g *Guard) surgeEnded(s *surge) {
-	g.ended[s.note], g.ended[surgeNote{pod: s.UID}] = g.now, g.now
+	g.ended[s.note] = g.now
 	g.recoverLater()
-	h := g.held[s.UID]
-	if h == nil || h.final || s.why == "" {
-		return
+	for _, p := range s.all() {
+		g.ended[surgeNote{pod: p.UID}] = g.now
+		h := g.held[p.UID]
+		if h == nil || h.final || s.why == "" {
+			continue
+		}
+		if !s.outdated {
+			h.failed++
+		}
+		h.wanted = evictionguard.Held + "no replacement: " + s.why
+		h.final, h.next = s.final && len(s.also) == 0 || h.failed >= mostSurges, g.now.Add(lastPause)
 	}
-	if !s.outdated {
-		h.failed++
-	}
-	h.wanted = evictionguard.Held + "no replacement: " + s.why
-	h.final, h.next = s.final || h.failed >= mostSurges, g.now.Add(lastPause)
 }
 
 // leaving, vanished, putOff and refused need no action: the workload's controller removes the pods.

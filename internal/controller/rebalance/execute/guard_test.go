@@ -78,6 +78,8 @@ func TestAHeldPodLeavesOnceItsReplacementIsReady(t *testing.T) {
 	s.step(Seen{Object: workloadOf("shop", 1, "")})
 	s.step(Seen{Object: victim})
 	s.step(Listed{})
+	s.now = s.now.Add(collectsFor)
+	s.step(Tick{})
 	if plan := last[PlanDrain](s); !plan.Leaving.Only[victim.UID] || !plan.Leaving.Surge {
 		t.Fatalf("plan of %+v", plan.Leaving)
 	}
@@ -132,10 +134,10 @@ func TestPodsThatCannotSurgeAreAdmitted(t *testing.T) {
 	}
 }
 
-func TestAGuardIsSpreadOverNamespaces(t *testing.T) {
-	s := newGuardStage(t)
+// holdMany holds pods of as many workloads of the namespace "hostile", and returns their plan.
+func (s *guardStage) holdMany(count int) *rebalance.Draining {
 	plan := &rebalance.Draining{}
-	for i := range 40 {
+	for i := range count {
 		p := s.heldPod(fmt.Sprintf("hostile-%d", i), "web-1")
 		p.Namespace = "hostile" // many workloads of one namespace
 		p.OwnerReferences[0].UID = types.UID(fmt.Sprint("hostile/web-", i))
@@ -144,18 +146,67 @@ func TestAGuardIsSpreadOverNamespaces(t *testing.T) {
 		s.step(Seen{Object: p})
 		plan.Pods = append(plan.Pods, departureFor(p))
 	}
-	other := s.heldPod("shop", "web-1")
-	s.step(Seen{Object: other})
-	plan.Pods = append(plan.Pods, departureFor(other))
-	s.step(Listed{})
-	s.step(DrainPlanned{Plan: plan})
+	return plan
+}
+
+// raised counts the workloads scaled up, by namespace.
+func (s *guardStage) raised() map[string]int {
 	raised := map[string]int{}
 	for _, a := range s.actions {
-		if scale, ok := a.(Scale); ok {
+		if scale, ok := a.(Scale); ok && scale.To > scale.From {
 			raised[scale.Target.Namespace]++
 		}
 	}
-	if raised["shop"] != 1 || raised["hostile"] != fewestSurges/2 {
+	return raised
+}
+
+func TestAGuardIsSpreadOverNamespaces(t *testing.T) {
+	for others, want := range []int{fewestSurges, fewestSurges / 2} {
+		s := newGuardStage(t)
+		plan := s.holdMany(40)
+		if others > 0 {
+			other := s.heldPod("shop", "web-1")
+			s.step(Seen{Object: other})
+			plan.Pods = append(plan.Pods, departureFor(other))
+		}
+		s.step(Listed{})
+		s.step(DrainPlanned{Plan: plan})
+		if raised := s.raised(); raised["shop"] != others || raised["hostile"] != want {
+			t.Errorf("surges by namespace: %v, want %d of the hostile one", raised, want)
+		}
+	}
+}
+
+// TestAStalledSurgeYieldsToAnotherNamespace covers a namespace that has all surges, with
+// replacements that are never ready, when a pod of another namespace is evicted.
+func TestAStalledSurgeYieldsToAnotherNamespace(t *testing.T) {
+	s := newGuardStage(t)
+	plan := s.holdMany(40)
+	s.step(Listed{})
+	s.step(DrainPlanned{Plan: plan})
+	for _, a := range s.actions {
+		if scale, ok := a.(Scale); ok {
+			s.step(Answered{Ticket: scale.Ticket, Outcome: response.OK})
+			rs := workloadOf("hostile", scale.To, scale.After)
+			rs.Name, rs.UID = scale.Target.Name+string(scale.Target.UID), scale.Target.UID
+			s.step(Seen{Object: rs})
+		}
+	}
+	s.now = s.now.Add(failsFor)
+	other := s.heldPod("shop", "web-1")
+	s.step(Seen{Object: other})
+	plan.Pods = append(plan.Pods[fewestSurges:], departureFor(other))
+	for range 2 {
+		s.step(Tick{})
+		s.step(DrainPlanned{Plan: plan})
+		for _, a := range s.actions {
+			if scale, ok := a.(Scale); ok && scale.To < scale.From {
+				s.step(Answered{Ticket: scale.Ticket, Outcome: response.OK})
+			}
+		}
+		s.now = s.now.Add(plansAgain)
+	}
+	if raised := s.raised(); raised["shop"] != 1 || raised["hostile"] != fewestSurges {
 		t.Errorf("surges by namespace: %v", raised)
 	}
 }
@@ -198,7 +249,7 @@ func TestAStatusThatIsNotStoredIsWrittenRarely(t *testing.T) {
 func TestAGuardUndoesTheSurgeOfAnEarlierProcess(t *testing.T) {
 	s := newGuardStage(t)
 	victim := s.heldPod("shop", "web-1")
-	note := surgeNote{1, victim.UID, s.now.Unix()}.String()
+	note := surgeNote{1, victim.UID, s.now.Unix(), 0}.String()
 	s.step(Seen{Object: workloadOf("shop", 2, note)})
 	s.step(Seen{Object: victim})
 	s.step(Listed{})
@@ -218,7 +269,7 @@ func TestTheGuardDoesNotRepeatTheSurgeOfADrain(t *testing.T) {
 	s := newGuardStage(t)
 	drained, victim := s.heldPod("shop", "web-1"), s.heldPod("shop", "web-2")
 	drained.Annotations = nil
-	s.step(Seen{Object: workloadOf("shop", 3, surgeNote{2, drained.UID, s.now.Unix()}.String())})
+	s.step(Seen{Object: workloadOf("shop", 3, surgeNote{2, drained.UID, s.now.Unix(), 0}.String())})
 	s.step(Seen{Object: drained})
 	s.step(Seen{Object: victim})
 	s.step(Listed{})

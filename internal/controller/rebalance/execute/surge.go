@@ -4,6 +4,7 @@
 package execute
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,34 +30,53 @@ const (
 	removesFor = 30 * time.Second // limit for the controller to remove the pod after scaling back
 	mostSurges = 3                // consecutive surges for the same pod of a drain
 	mostLeft   = 100              // notes of deleted pods handled by a run; bounded because anyone can write such labels
+	// mostTogether is the maximum number of pods of a surge. The ValidatingAdmissionPolicy has the
+	// same one.
+	mostTogether = 10
 )
 
 // surgeNote is the value of a workload's label while it has an additional replica. It is written in
 // the same request as the scale, and removed in the same request that restores the scale. It
 // therefore contains everything needed to undo the surge.
 //
-//	berth.dev/surge=3_0c1b..._1760000000    original replicas, UID of the pod to remove, start time
+//	berth.dev/surge=3_0c1b..._1760000000      original replicas, UID of the pod to remove, start time
+//	berth.dev/surge=3_0c1b..._1760000000_2    the same, with two more pods to remove
 //
 // The note fits a label value, which is limited to 63 characters; a UID has 36.
 type surgeNote struct {
 	replicas int32 // replicas before the surge
 	pod      types.UID
 	begun    int64 // Unix time
+	more     int32 // pods to remove in addition to pod
 }
 
 // String returns the label's value, parsed by readNote.
-func (n surgeNote) String() string { return fmt.Sprintf("%d_%s_%d", n.replicas, n.pod, n.begun) }
+func (n surgeNote) String() string {
+	text := fmt.Sprintf("%d_%s_%d", n.replicas, n.pod, n.begun)
+	if n.more > 0 {
+		text += fmt.Sprintf("_%d", n.more)
+	}
+	return text
+}
+
+// raised returns the replicas during the surge.
+func (n surgeNote) raised() int32 { return n.replicas + 1 + n.more }
 
 // readNote parses a label's value; ok is false for values not written by Berth. The scale is then
 // left unchanged.
 func readNote(text string) (n surgeNote, ok bool) {
 	parts := strings.Split(text, "_")
-	if len(parts) != 3 {
+	if len(parts) == 3 {
+		parts = append(parts, "0")
+	}
+	if len(parts) != 4 {
 		return n, false
 	}
 	replicas, err := strconv.ParseInt(parts[0], 10, 32)
 	begun, err2 := strconv.ParseInt(parts[2], 10, 64)
-	return surgeNote{int32(replicas), types.UID(parts[1]), begun}, err == nil && err2 == nil
+	more, err3 := strconv.ParseInt(parts[3], 10, 32)
+	return surgeNote{int32(replicas), types.UID(parts[1]), begun, int32(more)},
+		errors.Join(err, err2, err3) == nil && more >= 0 && more < mostTogether
 }
 
 // surgeStep is the state of a surge. The comments name the object that a step changes or waits for.
@@ -82,22 +102,23 @@ const (
 
 // surge removes a pod after its successor is ready. It scales the workload up by one, sets the
 // lowest deletion cost on the pod, and restores the scale, so that the controller removes this pod.
-// This does not use the eviction API: the number of ready pods never falls below the initial one,
-// and budgets are checked before the scale is restored. If another pod of the workload is not
-// ready, the controller would remove that other pod regardless of costs; then the surge evicts its
-// pod, subject to budgets. If a surge is given up while all pods are ready, its pod first gets the
-// highest cost, because the controller may remove any of several equal pods.
+// Several pods of a workload may be removed together, with as many successors. This does not use
+// the eviction API: the number of ready pods never falls below the initial one, and budgets are
+// checked before the scale is restored. If another pod of the workload is not ready, the controller
+// would remove that other pod regardless of costs; then the surge evicts its pod, subject to
+// budgets. If a surge is given up while all pods are ready, its pod first gets the highest cost,
+// because the controller may remove any of several equal pods.
 type surge struct {
-	*departure // the pod
+	*departure              // the pod
+	also       []*departure // the pods removed together with it
+	turn       int          // the pod whose request is due, in steps with a request for each pod
 	note       surgeNote
 	scaled     rebalance.Scaled
 	template   *v1.PodTemplateSpec // pod template at the start of the surge; nil if an earlier run began it
 
 	step    surgeStep
 	since   time.Time // start of the step
-	bad     time.Time // time since which the successor's container has failed to start
-	placed  bool      // the successor's node has been reported
-	marked  bool      // the pod may have the lowest or highest deletion cost
+	marked  bool      // the pods may have the lowest or highest deletion cost
 	back    bool      // the scale was restored
 	foreign bool      // the pod no longer exists: the scale is restored, but nothing waits for it
 	// final and outdated describe a surge that was given up, and determine the policy's handling of
@@ -119,6 +140,14 @@ type surges struct {
 	expires time.Time
 }
 
+// all returns the pods of the surge.
+func (s *surge) all() []*departure { return append([]*departure{s.departure}, s.also...) }
+
+// removes reports whether the surge removes a pod.
+func (s *surge) removes(uid types.UID) bool {
+	return slices.ContainsFunc(s.all(), func(p *departure) bool { return p.UID == uid })
+}
+
 // surgeOf returns the surge of a pod, or of its workload. A workload has at most one surge at a
 // time: with two surges, the pods' successors and the original scale would be ambiguous.
 func (ss *surges) surgeOf(p *v1.Pod) *surge {
@@ -133,16 +162,16 @@ func (ss *surges) surgeOf(p *v1.Pod) *surge {
 // places reports whether a surge of the departure still waits for its successor to be scheduled.
 // Until then, the room of the successor must stay reserved.
 func (ss *surges) places(p *departure) bool {
-	return slices.ContainsFunc(ss.list, func(s *surge) bool { return s.departure == p && s.step <= growing && !s.placed })
+	return slices.ContainsFunc(ss.list, func(s *surge) bool { return s.departure == p && s.step <= growing && !p.placed })
 }
 
-// begin adds a replica to the pod's workload. The pod must exist, and its workload must not have
-// another surge. The first request is made immediately, or after a pause if the workload has just
-// been scaled without success.
-func (ss *surges) begin(p *departure) {
+// begin adds a replica for each of the pods to their workload. The pods must exist, and their
+// workload must not have another surge. The first request is made immediately, or after a pause if
+// the workload has just been scaled without success.
+func (ss *surges) begin(p *departure, also ...*departure) {
 	s := &surge{
-		departure: p, scaled: p.Surge.Scaled, template: templateOf(ss.cluster.scaled(p.Surge.Scaled)), since: ss.now,
-		note: surgeNote{p.Surge.Replicas, p.UID, ss.wall().Unix()},
+		departure: p, also: also, scaled: p.Surge.Scaled, template: templateOf(ss.cluster.scaled(p.Surge.Scaled)), since: ss.now,
+		note: surgeNote{p.Surge.Replicas, p.UID, ss.wall().Unix(), int32(len(also))},
 	}
 	ss.list = append(ss.list, s)
 	if s.retry = ss.nextFor(s.scaled.UID); ss.now.Before(s.retry) {
@@ -156,7 +185,8 @@ func (ss *surges) begin(p *departure) {
 // effects are visible in the label, the annotations or the pod's UID.
 func (ss *surges) request(s *surge) {
 	s.ticket = ss.nextTicket()
-	change := Scale{Ticket: s.ticket, Target: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
+	change := Scale{Ticket: s.ticket, Target: s.scaled, From: s.note.replicas, To: s.note.raised(), After: s.note.String()}
+	p := s.all()[s.turn]
 	switch s.step {
 	case raising:
 		ss.paced(s.scaled.UID)
@@ -164,10 +194,10 @@ func (ss *surges) request(s *surge) {
 		change.Reservation = s.flight
 		ss.addAction(change)
 	case marking, sparing, clearing:
-		ss.addAction(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID,
+		ss.addAction(Mark{Ticket: s.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID,
 			Clear: s.step == clearing, Keep: s.step == sparing})
 	case leaving:
-		ss.addAction(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: s.grace, Direct: true})
+		ss.addAction(Evict{Ticket: s.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Direct: true})
 	case lowering:
 		// The request that restores the scale also removes the note. If the scale has since been
 		// changed by another client, only the note is removed.
@@ -178,7 +208,7 @@ func (ss *surges) request(s *surge) {
 
 // enter begins a step. Its request is due immediately.
 func (s *surge) enter(step surgeStep, now time.Time) {
-	s.step, s.since, s.attempt = step, now, attempt{retry: now}
+	s.step, s.since, s.turn, s.attempt = step, now, 0, attempt{retry: now}
 }
 
 // giveUp restores the scale without removing the pod.
@@ -190,7 +220,7 @@ func (ss *surges) giveUp(s *surge, why string) {
 	s.why = why
 	object := ss.cluster.scaled(s.scaled)
 	victim := ss.victim(s.departure)
-	raised := object != nil && object.GetLabels()[rebalance.SurgeLabel] == s.note.String() && replicasOf(object) == s.note.replicas+1
+	raised := object != nil && object.GetLabels()[rebalance.SurgeLabel] == s.note.String() && replicasOf(object) == s.note.raised()
 	switch {
 	case raised && victim != nil && victim.DeletionTimestamp == nil && ss.cluster.whole(s.owner):
 		s.marked = true
@@ -220,15 +250,13 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case e.Outcome == response.OK:
 		ss.requested(s)
 	case e.Outcome == response.Gone && s.step == sparing:
-		s.marked = false
-		s.enter(lowering, ss.now)
+		s.marked = len(s.also) > 0
+		ss.requested(s)
 	// The mark only improves the odds: the scale is restored even without it.
 	case s.step == sparing && fails:
 		s.enter(clearing, ss.now)
-	case e.Outcome == response.Gone && (s.step == marking || s.step == leaving):
-		s.enter(lowering, ss.now) // the pod has left by itself
-	case e.Outcome == response.Gone && s.step == clearing, e.Outcome == response.Gone && s.step == lowering:
-		ss.requested(s) // there is nothing to restore
+	case e.Outcome == response.Gone && s.step >= marking:
+		ss.requested(s) // the pod has left by itself, or there is nothing to restore
 	// The plan is outdated. A proxy that repeated the request may have caused the conflict, so the
 	// scale may have been raised.
 	case s.step == raising && (e.Outcome == response.Conflict || e.Outcome == response.Gone):
@@ -263,10 +291,19 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 // to undo.
 func (ss *surges) requested(s *surge) {
 	switch s.step {
+	case marking, sparing, leaving, clearing:
+		if s.turn < len(s.also) {
+			s.turn, s.attempt = s.turn+1, attempt{retry: ss.now}
+			return
+		}
+	}
+	switch s.step {
 	case raising:
 		delete(ss.paces, s.scaled.UID)
 		s.enter(growing, ss.now)
-		ss.policy.report(s.departure, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
+		for _, p := range s.all() {
+			ss.policy.report(p, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.raised()))
+		}
 
 	case marking, sparing, leaving:
 		s.enter(lowering, ss.now)
@@ -325,8 +362,10 @@ func (ss *surges) follow(stopped string) {
 		if s.step != restored {
 			return false
 		}
-		if s.why != "" {
-			ss.policy.report(s.departure, Restored, "", s.why)
+		for _, p := range s.all() {
+			if s.why != "" && !p.ended {
+				ss.policy.report(p, Restored, "", s.why)
+			}
 		}
 		ss.policy.surgeEnded(s)
 		return true

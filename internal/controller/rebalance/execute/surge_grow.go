@@ -16,18 +16,22 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// grow waits until the successor is ready and the pod may be removed.
+// grow waits until the successors are ready and the pods may be removed.
 //
-// It first checks for conditions that end the wait, in this order: the victim is deleted, the
-// workload has changed, the successor will never be ready.
+// It first checks for conditions that end the wait, in this order: a victim is deleted, the
+// workload has changed, a successor will never be ready.
 func (ss *surges) grow(s *surge) {
-	victim, object := ss.victim(s.departure), ss.cluster.scaled(s.scaled)
-	if victim == nil || victim.DeletionTimestamp != nil {
-		ss.giveUp(s, "it was deleted for another reason")
-		return
+	var victims []*v1.Pod
+	for _, p := range s.all() {
+		victim := ss.victim(p)
+		if victim == nil || victim.DeletionTimestamp != nil {
+			ss.giveUp(s, "it was deleted for another reason")
+			return
+		}
+		victims = append(victims, victim)
 	}
 
-	why, soon := ss.changed(s, object)
+	why, soon := ss.changed(s, ss.cluster.scaled(s.scaled))
 	switch {
 	// The response may have arrived before the watch event of the new scale.
 	case soon && ss.now.Sub(s.since) < pendingFor:
@@ -38,24 +42,26 @@ func (ss *surges) grow(s *surge) {
 		return
 	}
 
-	next := ss.successorOf(s.departure)
-	if next != nil && next.Spec.NodeName != "" && !s.placed {
-		s.placed = true
-		ss.policy.report(s.departure, Arrived, next.Spec.NodeName, next.Name)
-	}
-	if why := ss.hopeless(s, next); why != "" {
-		ss.giveUp(s, why)
-		return
-	}
-	if why := ss.removable(victim, next); why != "" {
-		ss.explain(s, victim, next)
-		if ss.now.Sub(s.since) >= unreadyFor {
-			s.final = true
+	for _, p := range s.all() {
+		next := ss.successorOf(p)
+		if next != nil && next.Spec.NodeName != "" && !p.placed {
+			p.placed = true
+			ss.policy.report(p, Arrived, next.Spec.NodeName, next.Name)
+		}
+		if why := ss.hopeless(s, p, next); why != "" {
 			ss.giveUp(s, why)
 			return
 		}
-		ss.wake(s.since.Add(unreadyFor))
-		return
+		if why := ss.removable(victims, next); why != "" {
+			ss.explain(s, victims, next)
+			if ss.now.Sub(s.since) >= unreadyFor {
+				s.final = true
+				ss.giveUp(s, why)
+				return
+			}
+			ss.wake(s.since.Add(unreadyFor))
+			return
+		}
 	}
 	// The controller considers deletion cost only if all pods are ready.
 	if ss.cluster.whole(s.owner) {
@@ -77,7 +83,7 @@ func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool
 	switch wanted := replicasOf(object); {
 	case !equality.Semantic.DeepEqual(templateOf(object), s.template) || ss.cluster.split(object):
 		return fmt.Sprintf("a rollout of %s has begun", s.scaled), false
-	case wanted != s.note.replicas+1:
+	case wanted != s.note.raised():
 		return fmt.Sprintf("%s was scaled to %d meanwhile", s.scaled, wanted), s.scaled.Through != nil && wanted == s.note.replicas
 	}
 	return "", false
@@ -86,7 +92,7 @@ func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool
 // hopeless returns the reason the successor will not become ready, or "". Limits differ by cause:
 // half a minute for a rejected pod or a container that does not start, and a minute for an
 // unschedulable pod.
-func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
+func (ss *surges) hopeless(s *surge, p *departure, next *v1.Pod) string {
 	if next == nil {
 		if why := ss.cluster.notMade(s.Namespace, s.Owner); why != "" && ss.now.Sub(s.since) >= failsFor {
 			return "no additional pod was created: " + why
@@ -113,15 +119,15 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 	switch why := failing(next); {
 	// The container has recovered, so the time limit restarts with the next failure.
 	case why == "":
-		s.bad = time.Time{}
-	case s.bad.IsZero():
-		s.bad = ss.now
+		p.bad = time.Time{}
+	case p.bad.IsZero():
+		p.bad = ss.now
 		ss.wake(ss.now.Add(failsFor))
-	case ss.now.Sub(s.bad) >= failsFor:
+	case ss.now.Sub(p.bad) >= failsFor:
 		s.final = true
 		return fmt.Sprintf("its successor %s does not start: %s", next.Name, why)
 	default:
-		ss.wake(s.bad.Add(failsFor))
+		ss.wake(p.bad.Add(failsFor))
 	}
 
 	return ""
@@ -140,22 +146,31 @@ func failing(p *v1.Pod) string {
 	return ""
 }
 
-// removable returns the reason the pod must not be removed yet, or "". Budgets are checked even
-// without an eviction: one healthy pod less, once the scale is restored, may violate a budget that
+// removable returns the reason the pods must not be removed yet, or "". Budgets are checked even
+// without an eviction: fewer healthy pods, once the scale is restored, may violate a budget that
 // also covers other workloads.
-func (ss *surges) removable(victim, next *v1.Pod) string {
+func (ss *surges) removable(victims []*v1.Pod, next *v1.Pod) string {
 	if next == nil || !ready(next) {
 		return "its successor is not ready"
 	}
-	return ss.cluster.forbids(victim)
+	return ss.cluster.forbids(victims)
 }
 
-// awaitRemoval waits until the controller removes the pod.
+// awaitRemoval waits until the controller removes the pods.
 func (ss *surges) awaitRemoval(s *surge) {
-	switch victim := ss.victim(s.departure); {
-	case victim == nil || victim.DeletionTimestamp != nil:
-		s.ended, s.marked = true, false
-		ss.leave(s.departure)
+	left := 0
+	for _, p := range s.all() {
+		if !p.ended && ss.leaves(p) {
+			p.ended = true
+			ss.leave(p)
+		}
+		if !p.ended {
+			left++
+		}
+	}
+	switch {
+	case left == 0:
+		s.marked = false
 		s.enter(restored, ss.now)
 	case ss.raisedAgain(s) != "":
 		s.why = ss.raisedAgain(s)

@@ -52,6 +52,13 @@ func (ss *surges) recover(own func(p *v1.Pod, note surgeNote) bool) {
 				continue
 			}
 			s.Name, s.From, s.owner, s.marked = p.Name, p.Spec.NodeName, rules.OwnerOf(p), Marked(p)
+			for _, other := range ss.cluster.PodsOf(s.owner) {
+				if other.UID != p.UID && Marked(other) {
+					s.marked = true
+					s.also = append(s.also, &departure{Departure: rebalance.Departure{Namespace: other.Namespace, Name: other.Name,
+						UID: other.UID, From: other.Spec.NodeName}, owner: s.owner})
+				}
+			}
 		} else if foreign++; foreign > mostLeft {
 			continue
 		}
@@ -61,7 +68,7 @@ func (ss *surges) recover(own func(p *v1.Pod, note surgeNote) bool) {
 	}
 	for p := range world.All[*v1.Pod](ss.cluster.World) { // pods still marked after another pod was removed
 		if !Marked(p) || p.DeletionTimestamp != nil || !own(p, surgeNote{pod: p.UID}) ||
-			slices.ContainsFunc(ss.list, func(s *surge) bool { return s.UID == p.UID }) {
+			slices.ContainsFunc(ss.list, func(s *surge) bool { return s.removes(p.UID) }) {
 			continue
 		}
 		s := &surge{departure: &departure{Departure: rebalance.Departure{Namespace: p.Namespace, Name: p.Name,
