@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -12,15 +13,17 @@ import (
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/up/localcluster"
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 func newUp() *cobra.Command {
-	c := &localcluster.Cluster{Gates: map[string]bool{}, Version: currentVersion().Kubernetes}
+	c := &localcluster.Cluster{Gates: map[string]bool{}, Version: currentVersion().Kubernetes, Guard: evictionguard.DefaultOptions()}
 	cmd := &cobra.Command{
 		Use:     "up",
 		GroupID: groupTry,
@@ -67,6 +70,7 @@ starts over.`,
 	flags.Lookup("ui-port").DefValue = "0" // shown by the help text instead
 	flags.BoolVar(&c.GuardEvictions, "guard-evictions", false,
 		"hold evictions of pods of Deployments and ReplicaSets until a replacement is ready")
+	c.Guard.AddControllerFlags(flags)
 	c.Own.AddFlags(flags)
 	flags.BoolVar(&c.Fresh, "fresh", false, "start over: delete the content of the data directory, without confirmation")
 	flags.StringVar(&c.Controlplane, "controlplane", "", "the berth-controlplane to run (default: next to this executable, then in PATH)")
@@ -98,7 +102,7 @@ func checkUp(c *localcluster.Cluster) error {
 			return fmt.Errorf("--config: %w", err)
 		}
 	}
-	if err := c.CheckGates(); err != nil {
+	if err := cmp.Or(usage.Of(c.Guard.Validate()), c.CheckGates()); err != nil {
 		return err
 	}
 	return c.Own.CheckFlags(c)

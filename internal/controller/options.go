@@ -69,7 +69,7 @@ func DefaultOptions() Options {
 		Eviction:    eviction.Options{InFlight: eviction.DefaultInFlight},
 		NodeHealth:  health,
 		Rebalance:   RebalanceOptions{Every: 5 * time.Minute},
-		Guard:       execute.GuardOptions{Options: evictionguard.DefaultOptions(), Share: 0.02},
+		Guard:       execute.GuardOptions{Options: evictionguard.DefaultOptions()},
 	}
 }
 
@@ -96,10 +96,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.Journal.AddFlags(flags, "record the controllers' input and actions below this folder, for berth replay")
 
 	o.Rebalance.addFlags(flags)
-	o.Guard.AddFlags(flags)
-	flags.Float64Var(&o.Guard.Share, "guard-share", o.Guard.Share,
-		"eviction guard: most pods that are replaced at the same time, as a share of the cluster's pods, but at least 10; "+
-			"half of them in one namespace")
+	o.Guard.AddControllerFlags(flags)
 	o.Lead.AddFlags(flags)
 	flags.StringVar(&o.Lock, "leader-elect-resource-lock", o.Lock, "kind of object that is the lock: leases")
 
@@ -154,9 +151,6 @@ func (o *Options) Validate() error {
 	}
 	if err := o.Guard.Validate(); err != nil {
 		return err
-	}
-	if o.Guard.Share < 0 || o.Guard.Share > 1 {
-		return fmt.Errorf("--guard-share: %v: must be 0 to 1", o.Guard.Share)
 	}
 	if o.Shadow.On && o.Journal.Dir != "" {
 		return fmt.Errorf("--journal: cannot be used with --shadow")

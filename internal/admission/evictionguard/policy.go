@@ -41,12 +41,14 @@ type Options struct {
 	// Choices lists the values that annotations may set: the policies, and Deny. Others are
 	// ignored.
 	Choices []string
+	// Share bounds the concurrent surges, as a share of the cluster's pods. The webhook ignores it.
+	Share float64
 }
 
 // DefaultOptions returns the defaults of the flags. Annotations may not hold pods that the guard
 // would not hold without them.
 func DefaultOptions() Options {
-	return Options{Deadline: DefaultDeadline, Fallback: Allow, Choices: []string{Surge, Allow}}
+	return Options{Deadline: DefaultDeadline, Fallback: Allow, Choices: []string{Surge, Allow}, Share: 0.02}
 }
 
 // AddFlags adds the flags, with o as defaults.
@@ -61,6 +63,19 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 			"the webhook and the controller need the same value")
 }
 
+// AddControllerFlags adds the flags including those of the controller only.
+func (o *Options) AddControllerFlags(flags *pflag.FlagSet) {
+	o.AddFlags(flags)
+	flags.Float64Var(&o.Share, "guard-share", o.Share,
+		"eviction guard: most pods that are replaced at the same time, as a share of the cluster's pods, but at least 30; "+
+			"while pods of several namespaces wait, half of them in one namespace")
+}
+
+// WebhookFlags returns the command line flags for the webhook.
+func (o *Options) WebhookFlags() []string {
+	return []string{"--guard-deadline", o.Deadline.String(), "--guard-fallback", o.Fallback, "--guard-choices", strings.Join(o.Choices, ",")}
+}
+
 // Validate returns an error for the first invalid option. The error names its flag.
 func (o *Options) Validate() error {
 	if o.Deadline < ShortestDeadline || o.Deadline > DefaultDeadline {
@@ -68,6 +83,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Fallback != Allow && o.Fallback != Place {
 		return fmt.Errorf("--guard-fallback: %q: must be allow or place", o.Fallback)
+	}
+	if o.Share < 0 || o.Share > 1 {
+		return fmt.Errorf("--guard-share: %v: must be 0 to 1", o.Share)
 	}
 	for _, choice := range o.Choices {
 		if all := []string{Surge, Place, Finish, Allow, Deny}; !slices.Contains(all, choice) {

@@ -43,7 +43,7 @@ type guarded struct {
 
 func newGuarded(t testing.TB, seed uint64, text string) *guarded {
 	g := &guarded{stage: newStage(t, seed, text, &rebalance.Policy{}), admitted: map[string]int{}, want: map[types.UID]int{},
-		broken: map[types.UID]bool{}, guard: execute.GuardOptions{Options: evictionguard.DefaultOptions(), Share: 0.02}}
+		broken: map[types.UID]bool{}, guard: execute.GuardOptions{Options: evictionguard.DefaultOptions()}}
 	g.first = [2]map[types.UID]time.Time{{}, {}}
 	g.draining, g.statuses, g.keeps = true, true, true
 	g.status = g.setStatus

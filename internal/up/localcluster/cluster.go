@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requestcontroller"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
@@ -37,6 +38,7 @@ type Cluster struct {
 	Version      string // Kubernetes version
 	// GuardEvictions holds evictions until a replacement is ready.
 	GuardEvictions bool
+	Guard          evictionguard.Options
 	// Default toleration seconds set by admission.
 	NotReadySeconds, UnreachableSeconds int64
 
@@ -59,9 +61,9 @@ func (c *Cluster) listParts() []supervisor.Part {
 	}
 
 	if c.GuardEvictions {
-		parts = append(parts, supervisor.Part{Name: "webhook", Argv: c.newPart("webhook", "--guard-evictions", "--rules=false",
-			"--namespace", metav1.NamespaceSystem, "--bind-address", "127.0.0.1:0", "--advertise-host", "127.0.0.1",
-			"--health-bind-address", "127.0.0.1:0", "--shutdown-delay", "0s")})
+		parts = append(parts, supervisor.Part{Name: "webhook", Argv: c.newPart("webhook", append(c.Guard.WebhookFlags(),
+			"--guard-evictions", "--rules=false", "--namespace", metav1.NamespaceSystem, "--bind-address", "127.0.0.1:0",
+			"--advertise-host", "127.0.0.1", "--health-bind-address", "127.0.0.1:0", "--shutdown-delay", "0s")...)})
 	}
 
 	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.newPart("nodes", "--count", strconv.Itoa(c.Nodes),
@@ -201,7 +203,8 @@ func (c *Cluster) controllerFlags() (flags []string) {
 		flags = append(flags, "--controllers", "*,"+requestcontroller.Name)
 	}
 	if c.GuardEvictions {
-		flags = append(flags, "--controllers", "*,"+movecontroller.GuardName)
+		flags = append(flags, "--controllers", "*,"+movecontroller.GuardName, "--guard-share", fmt.Sprint(c.Guard.Share))
+		flags = append(flags, c.Guard.WebhookFlags()...)
 	}
 	return flags
 }

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 )
 
 // TestGatesReachEveryProcess verifies that gates of berth up reach the control plane unchanged,
@@ -47,5 +50,19 @@ func TestGatesReachEveryProcess(t *testing.T) {
 	c.Gates = map[string]bool{"TopologyAwareWorkloadScheduling": true}
 	if err := c.CheckGates(); err == nil || !strings.Contains(err.Error(), "needs GenericWorkload=true") {
 		t.Errorf("a gate without the one that it needs: %v", err)
+	}
+}
+
+// TestTheGuardsFlagsReachTheWebhookAndTheController covers the flags that both need with the same
+// value.
+func TestTheGuardsFlagsReachTheWebhookAndTheController(t *testing.T) {
+	c := &Cluster{GuardEvictions: true, UIPort: NoPage, Guard: evictionguard.Options{
+		Deadline: 2 * time.Minute, Fallback: evictionguard.Place, Choices: []string{evictionguard.Finish, evictionguard.Deny}, Share: 0.5}}
+	for _, part := range c.listParts() {
+		line, want := strings.Join(part.Argv(), " "), "--guard-deadline 2m0s --guard-fallback place --guard-choices finish,deny"
+		if guarded := part.Name == "webhook" || part.Name == "controller"; strings.Contains(line, want) != guarded ||
+			strings.Contains(line, "--guard-share 0.5") != (part.Name == "controller") {
+			t.Errorf("%s runs as %q", part.Name, line)
+		}
 	}
 }

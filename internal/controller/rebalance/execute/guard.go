@@ -21,8 +21,6 @@ import (
 type GuardOptions struct {
 	// Options are the webhook's.
 	evictionguard.Options
-	// Share bounds the concurrent surges, as a share of the cluster's pods.
-	Share float64
 	// Wall has the same meaning as in Options.
 	Wall func(now time.Time) time.Time
 }

@@ -29,7 +29,7 @@ type guardStage struct {
 
 func newGuardStage(t *testing.T) *guardStage {
 	return &guardStage{T: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		guard: NewGuard(GuardOptions{Options: evictionguard.DefaultOptions(), Share: 0.02})}
+		guard: NewGuard(GuardOptions{Options: evictionguard.DefaultOptions()})}
 }
 
 func (s *guardStage) step(event Event) { s.actions = append(s.actions, s.guard.Step(s.now, event)...) }
