@@ -201,7 +201,7 @@ func (n *network) chooseFate(r *http.Request, t virtual.Target, watched string) 
 	if election && n.elects {
 		return fate, false
 	}
-	fate = n.faults.Draw(n.time, t, t.Kind != "create pods/binding") // no policy can drop a binding
+	fate = n.faults.Draw(n.time, t, true)
 	if fate.Fault == virtual.Unanswered || fate.Fault == virtual.Belated {
 		fate.After += n.time.Between(0, virtual.Timeout)
 	}

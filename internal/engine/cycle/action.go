@@ -81,8 +81,8 @@ func (a RecordEvent) String() string {
 	return fmt.Sprintf("tell %s %s of %s/%s: %s", a.Type, a.Reason, a.Regarding.Namespace, a.Regarding.Name, a.Message)
 }
 
-// ReadPod fetches a pod of which the core has kept only the name. The reply is Read; a deleted pod
-// gets no reply.
+// ReadPod fetches a pod of which the core has kept only the name, or whose binding is overdue. The
+// reply is Read; a deleted pod gets no reply.
 type ReadPod struct{ Name cluster.Name }
 
 func (ReadPod) isAction()        {}

@@ -5,6 +5,9 @@ package cycle
 
 import (
 	"fmt"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // This file binds a prepared pod: bindPod sends the Bind, whose outcome and whose watch event may
@@ -78,6 +81,23 @@ func (ps *placements) confirmBound(b *placement) {
 	case binding: // the outstanding outcome shows which client bound the pod
 		b.confirmed = true
 		ps.cancelBind(b, errBoundElsewhere)
+	}
+}
+
+// readOverdue fetches bound pods whose binding no watch has shown since the previous flush. A Bind
+// can succeed without effect, for example if a proxy answered it. Then the Read shows the pod
+// without a node, and intake returns it to the queue.
+func (ps *placements) readOverdue() {
+	var overdue []cluster.Name
+	for _, b := range ps.byPod {
+		if b.stage == bound && b.overdue {
+			overdue = append(overdue, nameOf(b.Pod))
+		}
+		b.overdue = b.stage == bound
+	}
+	slices.SortFunc(overdue, compareNames)
+	for _, name := range overdue {
+		ps.addAction(ReadPod{name})
 	}
 }
 

@@ -199,7 +199,8 @@ func (c *chaos) something() {
 	case n == 18:
 		c.deliver(DisruptionBudgets)
 	case n < 25 && len(c.tickets) > 0:
-		c.carryOut(c.tickets[c.rng.IntN(len(c.tickets))], c.drawFault())
+		ticket := c.tickets[c.rng.IntN(len(c.tickets))]
+		c.carryOut(ticket, c.drawFault(ticket))
 	case n < 32:
 		c.deliver(Pods)
 	case n < 35:

@@ -244,7 +244,8 @@ func (c *chaos) somethingOfGroups() {
 			}
 		}
 	case n < 12 && len(c.tickets) > 0:
-		c.carryOut(c.tickets[c.rng.IntN(len(c.tickets))], c.drawFault())
+		ticket := c.tickets[c.rng.IntN(len(c.tickets))]
+		c.carryOut(ticket, c.drawFault(ticket))
 	case n < 14:
 		c.deliver(PodGroups)
 	default:

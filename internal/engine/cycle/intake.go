@@ -248,11 +248,18 @@ func (i *intake) loseNode(name string, last *v1.Node) {
 }
 
 // readPod processes a fetched pod. A fetched pod may be older than the state shown by the watch. It
-// is used only if it is unserved, or if its binding failed because another client had bound it. In
-// both cases, the watch cannot have shown a newer state.
+// is used only if it is unserved, if its binding failed because another client had bound it, or if
+// its binding is overdue. In these cases, the watch cannot have shown a newer state.
 func (i *intake) readPod(pod *v1.Pod) {
+	b := i.placements.byPod[pod.UID]
+	if b != nil && b.overdue && pod.Spec.NodeName == "" {
+		// The Bind had no effect. The attempt has ended, so the pod arrives a second time.
+		i.losePod(pod, pod.UID)
+		i.seePod(pod, nil)
+		return
+	}
 	_, unserved := i.unserved[pod.UID]
-	if unserved && pod.Spec.NodeName == "" || i.placements.byPod[pod.UID] != nil && pod.Spec.NodeName != "" {
+	if unserved && pod.Spec.NodeName == "" || b != nil && pod.Spec.NodeName != "" {
 		i.seePod(pod, nil)
 	}
 }

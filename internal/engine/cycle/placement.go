@@ -80,6 +80,8 @@ type placement struct {
 	dropped bool
 	// confirmed: a watch showed the pod on its node before the outcome of the Bind arrived.
 	confirmed bool
+	// overdue: no watch had confirmed the successful Bind by the previous flush.
+	overdue bool
 
 	own     []ownWork // reservations of Berth's own plugins, still to be written
 	volumes plugins.PodVolumes

@@ -92,6 +92,7 @@ func (c *Core) applyTick() {
 		c.queue.Flush(c.now)
 		c.events.objects = true
 		c.dropUnused()
+		c.placements.readOverdue()
 	}
 
 	c.placements.timeOut()

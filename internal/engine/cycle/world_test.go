@@ -163,6 +163,12 @@ func (w *world) take(action Action) {
 		}
 	case WriteGroup:
 		w.writeGroup(a)
+	case ReadPod:
+		for _, p := range w.pods {
+			if p.Namespace == a.Name.Namespace && p.Name == a.Name.Name {
+				w.watches[answers] = append(w.watches[answers], Read{p})
+			}
+		}
 	case Panicked:
 		w.breaks("panic: %s\n%s", a.Value, a.Stack)
 	}
@@ -186,12 +192,16 @@ func (w *world) breaks(format string, args ...any) {
 }
 
 // drawFault draws the fault of an action. One action in five is refused, or carried out without a
-// response. No policy can drop a binding or a deletion, so each success has an effect.
-func (w *world) drawFault() virtual.Fault {
+// response, or succeeds without effect if it is a binding. No policy can drop a deletion.
+func (w *world) drawFault(ticket Ticket) virtual.Fault {
 	if w.rng.IntN(5) > 0 {
 		return virtual.None
 	}
-	return []virtual.Fault{virtual.Failing, virtual.Unanswered}[w.rng.IntN(2)]
+	faults := []virtual.Fault{virtual.Failing, virtual.Unanswered}
+	if _, binds := w.under[ticket].(Bind); binds {
+		faults = append(faults, virtual.Ineffective)
+	}
+	return faults[w.rng.IntN(len(faults))]
 }
 
 // carryOut makes the API carry out one of the pending actions, with a fault.
@@ -202,7 +212,9 @@ func (w *world) carryOut(ticket Ticket, fault virtual.Fault) {
 	var o Outcome
 	switch a := action.(type) {
 	case Bind:
-		o = w.bind(a, !done) // without a response, the scheduler reads the pod
+		if fault != virtual.Ineffective {
+			o = w.bind(a, !done) // without a response, the scheduler reads the pod
+		}
 	case Remove:
 		if refuse {
 			o.Fault = &Fault{Message: fault.String()}
