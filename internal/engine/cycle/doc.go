@@ -53,6 +53,13 @@
 //	                                       v
 //	                                    grouppostfilter.go, treepostfilter.go, reservations.go
 //
+// Room is reserved in four ways: a placement holds its node (reserve.go), a nominated pod the room
+// that its victims free (nominations.go), a group the nodes on which it will fit (reservations.go),
+// and a pod being moved its next node (movereservations.go).
+//
+// The core does not log. Package runner logs the outcome of an action where it is carried out, and
+// the reason of a [Cancel]; decisions of a pod are recorded for its explanation (decisions.go).
+//
 // The core consists of the following parts. Each part uses only the preceding parts, which a test
 // enforces. clusterEvents holds the events that may help waiting pods; nominations reserve room for
 // nominated pods; decisions record past decisions; sharedClaims holds the device claims of pods

@@ -100,6 +100,7 @@ const (
 	preparing              // held at Permit, or PreBind is in progress
 	binding                // a Bind action is in progress
 	bound                  // the Bind has succeeded, but no watch has confirmed it yet
+	ended                  // the placement is over without a bound pod, and nothing is left to cancel
 )
 
 // placements takes pods from the decision to the binding: it counts them on their nodes, reserves

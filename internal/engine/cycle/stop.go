@@ -82,7 +82,7 @@ func (ps *placements) finishStopped(b *placement) {
 	if !b.prepare.began.IsZero() {
 		ps.observer().Ran(b.Profile, plugins.PreBind, false, ps.now.Sub(b.prepare.began))
 	}
-	b.stage = bound // nothing is left to cancel
+	b.stage = ended
 	if b.dropped {
 		ps.dropPlacement(b)
 		return

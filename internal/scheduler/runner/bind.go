@@ -120,7 +120,7 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 		}
 		b.observer.Ran(attempt.Profile, plugins.Bind, err == nil, time.Since(began))
 		if log := klog.FromContext(ctx).V(2); log.Enabled() {
-			log.Info("Bound", "pod", klog.KObj(attempt.Pod), "node", attempt.Node, "took", time.Since(began), "err", err)
+			log.Info("Binding ended", "pod", klog.KObj(attempt.Pod), "node", attempt.Node, "took", time.Since(began), "err", err)
 		}
 		return err
 	}
