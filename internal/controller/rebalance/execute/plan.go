@@ -9,7 +9,10 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // ask requests a plan for the current state.
@@ -60,7 +63,7 @@ func (c *Core) planned(plan *rebalance.Plan) {
 		c.later(firstPause)
 		return
 	// The pause is 2 s: statuses are updated within seconds, and each check costs a plan.
-	case len(plan.Moves) == 0 && lags(plan) && c.now.Before(c.run.settling):
+	case len(plan.Moves) == 0 && (lags(plan) || c.empties()) && c.now.Before(c.run.settling):
 		c.later(2 * time.Second)
 		return
 	case !c.run.reported:
@@ -117,6 +120,17 @@ func (c *Core) places(plan *rebalance.Plan) bool {
 func lags(plan *rebalance.Plan) bool {
 	for i := range plan.Stays {
 		if code := plan.Stays[i].Code; code == rebalance.OwnerBusy || code == rebalance.BudgetSpent {
+			return true
+		}
+	}
+	return false
+}
+
+// empties reports whether terminating pods still occupy room that further moves may need. The
+// successor of an unready pod often arrives before its victim has left.
+func (c *Core) empties() bool {
+	for p := range world.All[*v1.Pod](c.cluster.World) {
+		if p.DeletionTimestamp != nil && p.Spec.NodeName != "" {
 			return true
 		}
 	}
