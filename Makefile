@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help api up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help api up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter soak specs node-conformance versions upgrade image deploy undeploy real-nodes release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -159,6 +159,13 @@ node-conformance: build build-node ## upstream's NodeConformance specs on the no
 	@cd test/specs && go test -c -o $(BIN)/specs.test .
 	@$(BIN)/specs.test -berth-agent -berth-bin $(BIN) $(SPECFLAGS)
 
+real-nodes: build build-node ## Berth on four real nodes in namespaces of this machine, as root: installed as documented, then nodes fail (REALFLAGS='-times 3 -table FILE')
+	@echo "==> building kube-scheduler, kube-controller-manager, kube-proxy and a registry"
+	@cd test && go build -ldflags '-s -w' -o $(BIN)/ k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kube-controller-manager
+	@cd test/specs && go build -ldflags '-s -w' -o $(BIN)/ k8s.io/kubernetes/cmd/kube-proxy
+	@cd deploy/pack && go build -ldflags '-s -w' -o $(BIN)/ github.com/google/go-containerregistry/cmd/registry helm.sh/helm/v4/cmd/helm
+	@cd test && BERTH_BIN=$(BIN) go test ./e2e_real -count=1 -timeout 3h -v -real $(REALFLAGS)
+
 versions: build ## Berth on unmodified API servers of the last three minors: compiles them (the first time: about half an hour)
 	@cd test && BERTH_BIN=$(BIN) go test ./versions -run 'TestVersions|TestShadow' -count=1 -timeout 2h -v -versions 1.35,1.36,1.37 $(VERSIONSFLAGS)
 
@@ -167,8 +174,14 @@ upgrade: build ## another version replaced by this one under load, and back: bui
 	@cd test && BERTH_BIN=$(BIN) go test ./upgrade -count=1 -timeout 2h -v -old '$(OLD)'
 	@cd test && BERTH_BIN=$(BIN) go test ./soak -run 'TestUpgrade' -count=1 -timeout 2h -v -old '$(OLD)' $(UPGRADEFLAGS)
 
-image: ## the image as an OCI tar file, without Docker (IMAGEFLAGS='-arch amd64,arm64 -image REGISTRY/berth:v1')
-	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(IMAGEFLAGS)
+image: ## the image as an OCI tar file, without Docker; make image IMG=REGISTRY/berth:v1 also pushes it (IMAGEFLAGS='-arch amd64,arm64')
+	@cd deploy/pack && go run ./cmd/image -root ../.. -o ../../berth-image.tar $(if $(IMG),-image '$(IMG)' -push) $(IMAGEFLAGS)
+
+deploy: ## Berth into the cluster of the kubeconfig, from your image: make deploy IMG=REGISTRY/berth:v1 (OVERLAY=replace-default COMPONENTS='webhook ui')
+	@IMG='$(IMG)' OVERLAY='$(OVERLAY)' COMPONENTS='$(COMPONENTS)' hack/deploy.sh apply
+
+undeploy: ## remove what make deploy installed
+	@hack/deploy.sh delete
 
 release: ## what a release has, into dist/VERSION (make release VERSION=v0.1.0 RELEASEFLAGS='-repository REGISTRY/berth -key key.pem')
 	@cd deploy/pack && go run ./cmd/release -root ../.. -version '$(VERSION)' -o ../../dist/$(VERSION) $(RELEASEFLAGS)

@@ -39,7 +39,7 @@ to date. If no replica answers, pods are created without the rules
 berth.dev/webhook=disabled and nodes never depend on the webhook.
 
 The cluster of berth up needs no webhook: its API server has the rules built in.`,
-		Example: `  berth webhook --print-manifests --image registry.example.com/berth:v1.0.0 | kubectl apply -f -
+		Example: `  berth webhook --print-manifests --image REGISTRY/berth:v1.0.0 | kubectl apply -f -
   berth webhook --advertise-host 192.0.2.10        outside the cluster
   berth webhook --default-unreachable-toleration-seconds 30`,
 		Args: parse.None,

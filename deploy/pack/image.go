@@ -6,6 +6,7 @@ package pack
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"debug/elf"
 	"fmt"
 	"io"
@@ -16,10 +17,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -71,6 +75,20 @@ func (i *Image) Write(file string) error {
 			"io.containerd.image.name":          i.Reference,
 		}))
 	})
+}
+
+// Push pushes the image to the registry that its Reference names, with the credentials of `docker
+// login`. Registries at loopback and private addresses are reached over HTTP.
+func (i *Image) Push(ctx context.Context) error {
+	reference, err := name.ParseReference(i.Reference)
+	if err != nil {
+		return err
+	}
+	index, err := i.buildIndex()
+	if err != nil {
+		return err
+	}
+	return remote.WriteIndex(reference, index, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain))
 }
 
 // Digest returns the index's digest, for immutable references to the image.

@@ -9,6 +9,8 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,9 +18,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
@@ -201,6 +206,29 @@ func owner(h *tar.Header) string {
 		return "0:0"
 	}
 	return "another owner"
+}
+
+// TestPush verifies that a registry has the image by its name, with the digest of the written
+// image.
+func TestPush(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	image := example(t)
+	image.Reference = strings.TrimPrefix(server.URL, "http://") + "/team/berth:v1.2.3"
+	if err := image.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reference, err := name.ParseReference(image.Reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pushed, err := remote.Head(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := image.Digest(); err != nil || pushed.Digest.String() != want {
+		t.Errorf("pushed %s, want %s (%v)", pushed.Digest, want, err)
+	}
 }
 
 // TestWhatWouldNotStartIsRefused verifies that programs for another architecture are rejected, and

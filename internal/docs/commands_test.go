@@ -11,13 +11,13 @@ import (
 )
 
 // TestEveryCommandIsRun verifies that every command on a page is run by a test or listed in Unrun,
-// and that Unrun has no entries without a command. test/e2e, e2e_deploy and e2e_node run the
-// scripts (sh).
+// and that Unrun has no entries without a command. test/e2e, e2e_deploy, e2e_node and
+// e2e_real run the scripts (sh).
 func TestEveryCommandIsRun(t *testing.T) {
 	shown := map[int]bool{}
 	for _, page := range pages(t) {
 		for _, block := range page.Blocks {
-			if fence := page.Fence(block); !slices.Contains(fences, fence) && !(fence == "sh agent" && page.Path == "docs/tasks/agent.md") {
+			if fence := page.Fence(block); !slices.Contains(fences, fence) && apart[page.Path] != fence {
 				t.Errorf("%s:%d: nothing runs or reads a block of %q: use one of %q", page.Path, block.Line-1, fence, fences)
 			}
 			commands := block.Commands()
@@ -43,8 +43,11 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 }
 
+// apart lists the kinds of blocks that need real nodes, by page. test/e2e_node and test/e2e_real
+// run them.
+var apart = map[string]string{"docs/tasks/agent.md": "sh agent", "docs/tasks/install.md": "sh real"}
+
 // fences lists the kinds of blocks that are run or read; an indented block has an empty fence.
-// docs/tasks/agent.md also has a block of `sh agent`, run by test/e2e_node.
 var fences = []string{"", "sh", "console", "yaml", "json", "go", "text"}
 
 // untilCtrlC lists commands that report readiness and keep running, by page. test/e2e runs them.

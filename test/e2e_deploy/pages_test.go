@@ -43,6 +43,11 @@ func TestPages(t *testing.T) {
 	}
 	work := t.TempDir()
 	berthUp(t, filepath.Join(work, ".berth"))
+	// Replacing kube-scheduler needs a control plane node.
+	label := exec.Command(filepath.Join(bin, "berth"), "kubectl", "--data-dir", filepath.Join(work, ".berth"), "label", "node", "node-1", "node-role.kubernetes.io/control-plane=")
+	if out, err := label.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	for _, page := range pages {
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
 			own := filepath.Join(work, filepath.Base(page))
@@ -51,8 +56,12 @@ func TestPages(t *testing.T) {
 			}
 			// The folder has the files of the source tree, the reader's working directory, that
 			// pages use.
-			for link, to := range map[string]string{"deploy": filepath.Join(root, "deploy"), ".berth": filepath.Join(work, ".berth")} {
-				if err := os.Symlink(to, filepath.Join(own, link)); err != nil {
+			for _, link := range []string{"deploy", "hack", "Makefile", "go.mod", ".berth"} {
+				from := root
+				if link == ".berth" {
+					from = work
+				}
+				if err := os.Symlink(filepath.Join(from, link), filepath.Join(own, link)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -67,7 +76,7 @@ func TestPages(t *testing.T) {
 			shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that the signal below also reaches the shell's children
 			shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) }
 			shell.Dir = own
-			shell.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+			shell.Env = append(os.Environ(), "KUBECTL=berth kubectl", "PATH="+bin+":"+os.Getenv("PATH"))
 			shell.WaitDelay = 10 * time.Second
 			out, err := shell.CombinedOutput()
 			_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // kill the processes that a failed page left behind

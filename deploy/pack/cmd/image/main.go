@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -32,6 +33,7 @@ func run() error {
 	architectures := flag.String("arch", runtime.GOARCH, "architectures, with commas between: amd64, arm64")
 	binaries := flag.String("binaries", "", "a folder of programs that are built already, for the one architecture; they must be static")
 	version := flag.String("version", "", "version (default: by git)")
+	push := flag.Bool("push", false, "push the image to the registry that -image names")
 	node := flag.Bool("node", false, "with the kubelet, to be copied to machines for berth agent")
 	flag.Parse()
 
@@ -68,6 +70,12 @@ func run() error {
 	}
 	if err := source.Write(*out); err != nil {
 		return err
+	}
+	if *push {
+		if err := source.Push(context.Background()); err != nil {
+			return fmt.Errorf("push %s: %w", source.Reference, err)
+		}
+		fmt.Printf("pushed %s\n", source.Reference)
 	}
 	fmt.Printf("%s: %s, for %s\n", *out, source.Reference, *architectures)
 	return nil
