@@ -141,6 +141,9 @@ func (p *Process) Stop() (Usage, error) {
 	return Usage{Took: p.took, CPU: p.Spent(), Peak: peak}, peakErr
 }
 
+// PID returns the process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Signal sends the process a signal.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 

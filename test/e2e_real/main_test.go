@@ -1,0 +1,151 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2ereal
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/containerd"
+)
+
+var (
+	enabled = flag.Bool("real", false, "start a cluster of real nodes; needs root, and the programs of `make real-nodes` in BERTH_BIN")
+	times   = flag.Int("times", 1, "how often each scenario runs")
+	only    = flag.String("only", "", "regular expression of the scenarios to run")
+	table   = flag.String("table", "", "file for the table of scenarios")
+	logs    = flag.String("logs", "", "folder for the logs of all processes (default: a temporary one)")
+)
+
+const (
+	binVariable  = "BERTH_BIN"
+	workVariable = "BERTH_E2E_REAL" // set in the second process: the folder of the cluster's files
+)
+
+// bin is the folder of the programs; work is the folder of the cluster's files.
+var bin, work string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	work, bin = os.Getenv(workVariable), os.Getenv(binVariable)
+	switch {
+	case !*enabled:
+		os.Exit(m.Run())
+	case work == "":
+		if err := runInside(); err != nil {
+			fmt.Fprintln(os.Stderr, "e2ereal:", err)
+			os.Exit(1)
+		}
+	default:
+		if err := isolate(); err != nil {
+			fmt.Fprintln(os.Stderr, "e2ereal:", err)
+			os.Exit(1)
+		}
+		os.Exit(m.Run())
+	}
+}
+
+// runInside runs this program again in new namespaces, and removes the remains of the cluster.
+func runInside() error {
+	if reason := containerd.Impossible(); reason != "" {
+		return errors.New("no containers can be run here: " + reason)
+	}
+	if bin == "" {
+		return errors.New(binVariable + " must name the folder of the programs: see make real-nodes")
+	}
+	if err := containerd.Install(context.Background()); err != nil {
+		return err
+	}
+	folder, err := os.MkdirTemp("", "berth-real-")
+	if err != nil {
+		return err
+	}
+	// The kernel ends the second process when the thread that started it ends.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	again := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+	again.Stdout, again.Stderr = os.Stdout, os.Stderr
+	again.Env = append(os.Environ(), workVariable+"="+folder)
+	again.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL, Setpgid: true,
+	}
+	err = again.Run()
+	return errors.Join(err, removeCgroups(folder), os.RemoveAll(folder))
+}
+
+// removeCgroups removes the cgroups of the nodes' pods, which no longer contain processes.
+func removeCgroups(folder string) error {
+	names, _ := filepath.Glob(filepath.Join(folder, "cgroup-*"))
+	var failed []error
+	for _, name := range names {
+		cgroup := strings.TrimPrefix(filepath.Base(name), "cgroup-")
+		tops, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroup)
+		tops = append(tops, "/sys/fs/cgroup/"+cgroup)
+		for _, top := range tops {
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+				_ = exec.Command("find", top, "-depth", "-type", "d", "-exec", "rmdir", "{}", "+").Run()
+				if _, err := os.Stat(top); err != nil {
+					break
+				}
+				if time.Now().After(end) {
+					failed = append(failed, fmt.Errorf("cannot remove %s", top))
+					break
+				}
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// isolate hides the machine's folders that container runtimes and kubelets share. It runs in the
+// second process.
+func isolate() error {
+	if err := syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount /proc: %w", err)
+	}
+	if err := hideShared(); err != nil {
+		return err
+	}
+	os.Unsetenv("KUBECONFIG")
+	os.Unsetenv("BERTH_DATA_DIR")
+	return command("ip", "link", "set", "lo", "up")
+}
+
+// shared lists the folders in which kubelets and container runtimes of one machine would meet.
+var shared = []string{"/run", "/var/log", "/var/lib/kubelet", "/var/lib/cni"}
+
+func hideShared() error {
+	for _, folder := range shared {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+		if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "mode=755"); err != nil {
+			return fmt.Errorf("mount %s: %w", folder, err)
+		}
+	}
+	return nil
+}
+
+func command(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
