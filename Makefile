@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help api up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter soak specs node-conformance versions upgrade image deploy undeploy real-nodes release pictures build clean
+.PHONY: help api up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live bench-scale integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter soak specs node-conformance versions upgrade image deploy undeploy real-nodes release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -123,6 +123,12 @@ bench-live: build ## kube-scheduler and Berth against a real API server and etcd
 	@echo "==> building etcd, kube-apiserver and kube-scheduler"
 	@cd test && go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/benchlive ./cmd/benchlive/etcd k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-scheduler
 	@$(BIN)/benchlive -bin $(BIN) $(BENCHFLAGS)
+
+NODES ?= 10000
+PODS  ?= 20000
+bench-scale: build ## berth scheduler with up to a million nodes, against a stub API server (NODES=1000000 PODS=100000: about 10 minutes and 5 GB)
+	@cd test && go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/benchscale ./cmd/stubapi
+	@$(BIN)/benchscale -bin $(BIN) -nodes $(NODES) -pods $(PODS) $(BENCHFLAGS)
 
 integration: ## upstream's own integration tests of scheduling with Berth in place: about half an hour (INTEGRATIONFLAGS='-packages node -upstream')
 	@cd test && go run ./cmd/integration $(INTEGRATIONFLAGS)

@@ -29,7 +29,7 @@ type server struct {
 	load     *load
 
 	mu       sync.Mutex
-	requests map[string]int                   // by method, resource and kind of request
+	requests map[string]int                   // by method, resource and kind of request; SEND: events of watches
 	unserved map[string]int                   // requests that the stub does not implement
 	leases   map[string]*coordinationv1.Lease // Leases of leader elections
 }
@@ -108,10 +108,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *server) count(what string) {
+func (s *server) count(what string) { s.countMany(what, 1) }
+
+func (s *server) countMany(what string, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.requests[what]++
+	s.requests[what] += n
 }
 
 func (s *store) addEvent() {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -69,6 +68,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, t target, query u
 			buffer = s.appendChanges(buffer, e, t, changes)
 			if len(changes) > 0 {
 				version = changes[len(changes)-1].version
+				s.countMany("SEND "+t.resource, len(changes))
 			}
 		}
 		if len(changes) < mostOfBatch && time.Since(marked) > bookmarkInterval || ctx.Err() != nil {
@@ -102,7 +102,7 @@ func (s *store) changesAfter(log *changeLog, version int64, into []change) ([]ch
 
 // bookmark returns an object with only a version. Every kind has its metadata in field 1.
 func bookmark(version int64) marshaler {
-	return &v1.Node{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatInt(version, 10)}}
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.FormatInt(version, 10)}}
 }
 
 // appendChanges appends an event for each change.

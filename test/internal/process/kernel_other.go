@@ -18,3 +18,8 @@ func peakMemory(int) (int64, error) {
 
 // LoadAverage is only implemented on Linux.
 func LoadAverage() string { return "unknown" }
+
+// residentMemory is not implemented on this system.
+func residentMemory(int) (int64, error) {
+	return 0, errors.New("not implemented on this system")
+}

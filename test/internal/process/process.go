@@ -217,6 +217,15 @@ func (p *Process) Peak() int64 {
 	return peak
 }
 
+// Resident returns the current memory of the running process in bytes.
+func (p *Process) Resident() int64 {
+	resident, err := residentMemory(p.cmd.Process.Pid)
+	if err != nil {
+		return 0
+	}
+	return resident
+}
+
 // Spent returns the CPU time of an ended process.
 func (p *Process) Spent() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
