@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -208,7 +209,7 @@ func (g *Guard) advance() {
 	}
 	due := g.planned.Add(plansAgain)
 	if !g.fresh.IsZero() {
-		due = latest(g.planned.Add(plansSoon), g.fresh.Add(collectsFor))
+		due = pacing.Later(g.planned.Add(plansSoon), g.fresh.Add(collectsFor))
 	}
 	var waiting []*heldPod
 	for _, h := range g.order {
