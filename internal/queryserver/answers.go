@@ -138,6 +138,9 @@ func (s *Server) askWorld(ctx context.Context, v *view, name string, read func([
 		}
 		return ask(w, source)
 	})
+	if !v.whole {
+		limit(basis, narrowed)
+	}
 	s.complete(basis)
 	return basis, err
 }
@@ -184,13 +187,7 @@ func (s *Server) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) (
 		answer.Text, answer.Document, err = documentOf(e)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if !v.whole {
-		limit(answer.Basis, narrowed)
-	}
-	return answer, nil
+	return answer, err
 }
 
 // Pending implements the service.
@@ -224,13 +221,7 @@ func (s *Server) Pending(ctx context.Context, r *berthv1alpha1.PendingRequest) (
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	if !v.whole {
-		limit(answer.Basis, narrowed)
-	}
-	return answer, nil
+	return answer, err
 }
 
 // WhatIf implements the service.
@@ -253,10 +244,7 @@ func (s *Server) WhatIf(ctx context.Context, r *berthv1alpha1.WhatIfRequest) (*b
 		answer.Text, answer.Document, err = documentOf(f)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
+	return answer, err
 }
 
 // Capacity implements the service.
@@ -274,10 +262,7 @@ func (s *Server) Capacity(ctx context.Context, r *berthv1alpha1.CapacityRequest)
 		answer.Text, answer.Document, err = documentOf(survey.CapacityOf(w, by, source))
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
+	return answer, err
 }
 
 // documentOf returns an answer as printed by its command, and in its JSON form.

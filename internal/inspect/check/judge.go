@@ -6,11 +6,11 @@ package check
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
@@ -74,23 +74,13 @@ func (j *judge) addFinding(level Level, topic, action, message string, args ...a
 func (j *judge) isInstalled(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
 // MinorOf returns the minor version: 36 for v1.36.3-gke.1. It returns a negative number if the
-// major version is not 1, as in unreleased builds (v0.0.0-master), or if the minor version is not a
-// number.
-func MinorOf(version string) int {
-	// Distributions append their own suffixes, so only the digits count.
-	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
-	if major != "1" {
+// major version is not 1, as in unreleased builds (v0.0.0-master), or if there is no minor version.
+func MinorOf(text string) int {
+	v, err := version.ParseGeneric(text)
+	if err != nil || v.Major() != 1 {
 		return -1
 	}
-	digits := rest
-	if end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
-		digits = rest[:end]
-	}
-	minor, err := strconv.Atoi(digits)
-	if err != nil {
-		return -1
-	}
-	return minor
+	return int(v.Minor())
 }
 
 // checkVersion compares the API server's version with the versions supported by Berth. A newer API

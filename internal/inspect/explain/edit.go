@@ -202,6 +202,23 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 	return name
 }
 
+// namesOf names other pods; see nameOf.
+func (b *bench) namesOf(pods []*cluster.Pod) (names []string) {
+	for _, p := range pods {
+		names = append(names, b.nameOf(p))
+	}
+	return names
+}
+
+// alterations are changes of a pod, in order.
+type alterations []func(*v1.Pod)
+
+func (list alterations) alter(p *v1.Pod) {
+	for _, do := range list {
+		do(p)
+	}
+}
+
 // onPod returns a change of the pod itself. Its patch changes the pod or the template of the pod.
 // Its command is derived only after the change has proved to help, because most edits are dropped.
 // size orders suggestions; see Suggestion.Size.

@@ -191,7 +191,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 		if seen[key] = true; len(seen) > 4 {
 			break
 		}
-		var drops []func(*v1.Pod)
+		var drops alterations
 		var words []string
 		if len(missing) > 0 {
 			words = append(words, "drop the node selector "+strings.Join(missing, ", "))
@@ -208,11 +208,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 			drops = append(drops, terms.dropFrom)
 		}
 		edits = append(edits, f.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), 15+5*len(missing)+
-			terms.editSize(), func(p *v1.Pod) {
-			for _, drop := range drops {
-				drop(p)
-			}
-		}))
+			terms.editSize(), drops.alter))
 		// Alternatively, propose a node that meets the requirements.
 		if e := f.labelledNode(v, missing, terms); e != nil {
 			edits = append(edits, e)

@@ -97,12 +97,8 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !f.isRemovable(o) }) {
 			continue
 		}
-		var names []string
-		for _, o := range holders {
-			names = append(names, f.nameOf(o))
-		}
 		edits = append(edits, f.deletePods("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name,
-			strings.Join(names, ", ")), holders))
+			strings.Join(f.namesOf(holders), ", ")), holders))
 	}
 	if f.object.Spec.HostNetwork { // the API server would restore the port
 		return edits
@@ -163,11 +159,7 @@ func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) 
 
 	slices.SortStableFunc(options, func(a, b option) int { return cmp.Compare(len(a.pods), len(b.pods)) })
 	for _, o := range options[:min(tried, len(options))] {
-		var names []string
-		for _, p := range o.pods {
-			names = append(names, f.nameOf(p))
-		}
-		slices.Sort(names)
+		names := slices.Sorted(slices.Values(f.namesOf(o.pods)))
 		edits = append(edits, f.deletePods("DeletePod", fmt.Sprintf("delete pod %s, whose anti-affinity domain includes %s",
 			strings.Join(names, ", "), o.node.Name), o.pods))
 	}

@@ -54,7 +54,7 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	for _, key := range sortedKeys(best) {
 		o := best[key]
 		var words []string
-		var lower []func(*v1.Pod)
+		var lower alterations
 		possible := true
 		for _, short := range o.short {
 			word, do := f.lowerRequest(short)
@@ -66,11 +66,7 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		if !possible {
 			continue
 		}
-		e := f.onPod("LowerRequest", strings.Join(words, ", and "), 10*len(words)+int(40*o.part), func(p *v1.Pod) {
-			for _, do := range lower {
-				do(p)
-			}
-		})
+		e := f.onPod("LowerRequest", strings.Join(words, ", and "), 10*len(words)+int(40*o.part), lower.alter)
 		e.otherwise = f.lowerLimits(e)
 		edits = append(edits, e)
 	}
@@ -248,10 +244,7 @@ func (f *fixer) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	})
 
 	for _, o := range options[:min(tried, len(options))] {
-		var names []string
-		for _, p := range o.pods {
-			names = append(names, f.nameOf(p))
-		}
+		names := f.namesOf(o.pods)
 		text := fmt.Sprintf("delete pod %s from %s", names[0], o.node.Name)
 		if len(names) > 1 {
 			text = fmt.Sprintf("delete %d pods from %s (%s)", len(names), o.node.Name, strings.Join(names, ", "))

@@ -190,41 +190,40 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 // podAffinity proposes preferring a required term, deleting the pods that violate it, or starting
 // the pod that it requires.
 func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
-	if a := f.object.Spec.Affinity; a != nil {
-		// Every required term is a candidate; the search determines the decisive one.
-		if a.PodAffinity != nil {
-			for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-				text := fmt.Sprintf("prefer the pod affinity to %s over %s instead of requiring it",
-					selectorText(t.LabelSelector), t.TopologyKey)
-				edits = append(edits, f.onPod("SoftenPodAffinity", text, 20, func(p *v1.Pod) {
-					own := p.Spec.Affinity.PodAffinity
-					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
-						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
-					// Make the term preferred, with the highest weight.
-					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
-						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
-				}))
-				if e := f.addCompanion(nodes, &t); e != nil {
-					edits = append(edits, e)
-				}
-			}
-		}
-		if a.PodAntiAffinity != nil {
-			for i, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-				text := fmt.Sprintf("prefer the pod anti-affinity to %s over %s instead of requiring it",
-					selectorText(t.LabelSelector), t.TopologyKey)
-				edits = append(edits, f.onPod("SoftenPodAntiAffinity", text, 20, func(p *v1.Pod) {
-					own := p.Spec.Affinity.PodAntiAffinity
-					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
-						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
-					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
-						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
-				}))
+	a := f.object.Spec.Affinity
+	if a != nil && a.PodAffinity != nil {
+		for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			edits = append(edits, f.softenTerm("SoftenPodAffinity", "affinity", t, func(p *v1.Pod) {
+				own := p.Spec.Affinity.PodAffinity
+				soften(t, &own.PreferredDuringSchedulingIgnoredDuringExecution, &own.RequiredDuringSchedulingIgnoredDuringExecution, i)
+			}))
+			// Alternatively, create the pod that this pod requires nearby.
+			if e := f.addCompanion(nodes, &t); e != nil {
+				edits = append(edits, e)
 			}
 		}
 	}
-
+	if a != nil && a.PodAntiAffinity != nil {
+		for i, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			edits = append(edits, f.softenTerm("SoftenPodAntiAffinity", "anti-affinity", t, func(p *v1.Pod) {
+				own := p.Spec.Affinity.PodAntiAffinity
+				soften(t, &own.PreferredDuringSchedulingIgnoredDuringExecution, &own.RequiredDuringSchedulingIgnoredDuringExecution, i)
+			}))
+		}
+	}
 	return append(edits, f.fixAntiAffinity(plugin, nodes)...)
+}
+
+// softenTerm returns an edit that prefers a required term.
+func (f *fixer) softenTerm(kind, words string, t v1.PodAffinityTerm, alter func(*v1.Pod)) *edit {
+	text := fmt.Sprintf("prefer the pod %s to %s over %s instead of requiring it", words, selectorText(t.LabelSelector), t.TopologyKey)
+	return f.onPod(kind, text, 20, alter)
+}
+
+// soften moves the term at index i from required to preferred.
+func soften(t v1.PodAffinityTerm, preferred *[]v1.WeightedPodAffinityTerm, required *[]v1.PodAffinityTerm, i int) {
+	*preferred = append(*preferred, v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
+	*required = slices.Delete(*required, i, i+1)
 }
 
 // selectorText formats a selector like kubectl. A missing selector selects no pods, and an empty

@@ -69,7 +69,7 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 	k := keeperOf(w, s.original)
 	before := k.stateOf(w)
 	var kinds []string
-	var alter []func(*v1.Pod)
+	var alter alterations
 	for _, e := range edits {
 		switch {
 		case e.pod != nil:
@@ -98,11 +98,7 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 				}
 			}
 		}
-		if notes, err = k.execute(w, k.changeSteps(kinds, func(p *v1.Pod) {
-			for _, do := range alter {
-				do(p)
-			}
-		})); err != nil {
+		if notes, err = k.execute(w, k.changeSteps(kinds, alter.alter)); err != nil {
 			return err.Error()
 		}
 	}

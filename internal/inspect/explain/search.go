@@ -227,7 +227,7 @@ func (s *search) publishChanges(edits []*edit) (list []Change) {
 	slices.SortStableFunc(edits, func(a, b *edit) int { return boolCompare(a.pod != nil, b.pod != nil) })
 	first, before := -1, ""
 	var kinds []string
-	var alter []func(*v1.Pod)
+	var alter alterations
 	object := s.original
 	for i, e := range edits {
 		c := e.Change
@@ -246,11 +246,7 @@ func (s *search) publishChanges(edits []*edit) (list []Change) {
 		return list
 	}
 
-	command := keeperOf(s.w, s.original).changeCommand(kinds, func(p *v1.Pod) {
-		for _, do := range alter {
-			do(p)
-		}
-	})
+	command := keeperOf(s.w, s.original).changeCommand(kinds, alter.alter)
 	if command != "" && before != "" {
 		command = before + " && " + command
 	}

@@ -52,91 +52,81 @@ func decodeString(d *decoder, n int32, v reflect.Value) {
 	v.SetString(d.internText(text))
 }
 
+// decodeAs decodes a scalar by parse, and reports a value for which parse returns false as a
+// fault. examples follow the expected value in that fault.
+func decodeAs[T any](d *decoder, n int32, wanted, examples string, parse func(text string, typ scalarType) (T, bool)) (value T, ok bool) {
+	text, typ, ok := d.decodeScalar(n, wanted)
+	if !ok {
+		return value, false
+	}
+	if value, ok = parse(text, typ); !ok {
+		d.addFault(n, "%s: must be %s%s", d.describeValue(n), wanted, examples)
+	}
+	return value, ok
+}
+
 // decodeBool accepts all of YAML 1.1's boolean words, like kubectl.
 func decodeBool(d *decoder, n int32, v reflect.Value) {
-	text, typ, ok := d.decodeScalar(n, "true or false")
-	if !ok {
-		return
+	if value, ok := decodeAs(d, n, "true or false", "", func(text string, typ scalarType) (value, ok bool) {
+		ok = typ == boolScalar
+		return ok && parseBool(text), ok
+	}); ok {
+		v.SetBool(value)
 	}
-	if typ != boolScalar {
-		d.addFault(n, "%s: must be true or false", d.describeValue(n))
-		return
-	}
-	v.SetBool(parseBool(text))
 }
 
 // decodeInt decodes integers of any width, and rejects values outside the field's range.
 func decodeInt(d *decoder, n int32, v reflect.Value) {
-	text, typ, ok := d.decodeScalar(n, "a whole number")
-	if !ok {
-		return
-	}
-	if typ == floatScalar {
-		typ, text = intScalar, formatNumber(text) // 1e3 and 2.0 are integers
-	}
-	// A number beyond 64 bits does not fit in any field.
-	value, isInt := int64(0), false
-	if typ == intScalar {
-		value, isInt = parseInt(text)
-	}
-	if !isInt {
-		d.addFault(n, "%s: must be a whole number", d.describeValue(n))
-		return
-	}
-	// The message includes the range of the field's type.
-	if v.OverflowInt(value) {
+	value, ok := decodeAs(d, n, "a whole number", "", func(text string, typ scalarType) (int64, bool) {
+		if typ == floatScalar {
+			typ, text = intScalar, formatNumber(text) // 1e3 and 2.0 are integers
+		}
+		value, isInt := parseInt(text) // a number beyond 64 bits does not fit in any field
+		return value, isInt && typ == intScalar
+	})
+	switch {
+	case !ok:
+	case v.OverflowInt(value): // the message includes the range of the field's type
 		most := int64(1)<<(v.Type().Bits()-1) - 1
-		d.addFault(n, "%s: must be from %d to %d", text, -most-1, most)
-		return
+		d.addFault(n, "%s: must be from %d to %d", d.describeValue(n), -most-1, most)
+	default:
+		v.SetInt(value)
 	}
-	v.SetInt(value)
 }
 
 // decodeFloat decodes any number.
 func decodeFloat(d *decoder, n int32, v reflect.Value) {
-	text, typ, ok := d.decodeScalar(n, "a number")
-	if !ok {
-		return
+	if value, ok := decodeAs(d, n, "a number", "", func(text string, typ scalarType) (float64, bool) {
+		// Infinities are numbers in YAML but not in JSON.
+		value, err := strconv.ParseFloat(formatNumber(text), 64)
+		return value, err == nil && (typ == intScalar || typ == floatScalar)
+	}); ok {
+		v.SetFloat(value)
 	}
-	// Infinities are numbers in YAML but not in JSON.
-	value, err := strconv.ParseFloat(formatNumber(text), 64)
-	if err != nil || typ != intScalar && typ != floatScalar {
-		d.addFault(n, "%s: must be a number", d.describeValue(n))
-		return
-	}
-	v.SetFloat(value)
 }
 
 // decodeBytes decodes base64, JSON's representation of bytes.
 func decodeBytes(d *decoder, n int32, v reflect.Value) {
-	text, _, ok := d.decodeScalar(n, "base64")
-	if !ok {
-		return
+	if value, ok := decodeAs(d, n, "base64", "", func(text string, _ scalarType) ([]byte, bool) {
+		value, err := base64.StdEncoding.DecodeString(text)
+		return value, err == nil
+	}); ok {
+		v.SetBytes(value)
 	}
-	value, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		d.addFault(n, "%s: must be base64", d.describeValue(n))
-		return
-	}
-	v.SetBytes(value)
 }
 
 // decodeQuantity decodes a quantity, written as a number or as a string.
 func decodeQuantity(d *decoder, n int32, v reflect.Value) {
-	text, typ, ok := d.decodeScalar(n, "a quantity")
-	if !ok {
-		return
+	if value, ok := decodeAs(d, n, "a quantity", ", such as 100m, 2 or 1.5Gi", func(text string, typ scalarType) (resource.Quantity, bool) {
+		// Use the number sent by kubectl: 1_000 becomes 1000, and 1e3 becomes 1000.
+		if typ == intScalar || typ == floatScalar {
+			text = formatNumber(text)
+		}
+		value, err := quantity.Parse(text)
+		return value, err == nil && typ != boolScalar
+	}); ok {
+		*v.Addr().Interface().(*resource.Quantity) = value
 	}
-	// Use the number sent by kubectl: 1_000 becomes 1000, and 1e3 becomes 1000.
-	if typ == intScalar || typ == floatScalar {
-		text = formatNumber(text)
-	}
-	value, err := quantity.Parse(text)
-	if err != nil || typ == boolScalar {
-		d.addFault(n, "%s: must be a quantity, such as 100m, 2 or 1.5Gi", d.describeValue(n))
-		return
-	}
-	*v.Addr().Interface().(*resource.Quantity) = value
 }
 
 // decodeTime decodes times with seconds.
@@ -156,32 +146,20 @@ func decodeMicroTime(d *decoder, n int32, v reflect.Value) {
 // decodeDuration decodes durations in Go's format. A number without a unit is rejected, including
 // 0.
 func decodeDuration(d *decoder, n int32, v reflect.Value) {
-	text, typ, ok := d.decodeScalar(n, "a duration")
-	if !ok {
-		return
+	if value, ok := decodeAs(d, n, "a duration", ", such as 30s, 5m or 1h30m", func(text string, typ scalarType) (time.Duration, bool) {
+		value, err := time.ParseDuration(text)
+		return value, err == nil && typ == stringScalar // a plain number lacks the unit
+	}); ok {
+		v.Addr().Interface().(*metav1.Duration).Duration = value
 	}
-	value, err := time.ParseDuration(text)
-	// A plain number lacks the unit.
-	if err != nil || typ != stringScalar {
-		d.addFault(n, "%s: must be a duration, such as 30s, 5m or 1h30m", d.describeValue(n))
-		return
-	}
-	v.Addr().Interface().(*metav1.Duration).Duration = value
 }
 
 // decodeTime returns a time in the local zone, like unmarshalling JSON.
 func (d *decoder) decodeTime(n int32, layout string) (time.Time, bool) {
-	text, typ, ok := d.decodeScalar(n, "a time")
-	if !ok {
-		return time.Time{}, false
-	}
-	value, err := time.Parse(layout, text)
-	// resolveType classifies a plain date as a string.
-	if err != nil || typ != stringScalar {
-		d.addFault(n, "%s: must be a time, such as %s", d.describeValue(n), layout)
-		return time.Time{}, false
-	}
-	return value.Local(), true
+	return decodeAs(d, n, "a time", ", such as "+layout, func(text string, typ scalarType) (time.Time, bool) {
+		value, err := time.Parse(layout, text)
+		return value.Local(), err == nil && typ == stringScalar // resolveType classifies a plain date as a string
+	})
 }
 
 // decodeIntOrString decodes a port or a percentage: a quoted number is a string.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -133,7 +134,8 @@ func lockFolder(dir string, flags int) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := acquireLock(f); err != nil {
+	// The lock is released when the process ends at the latest.
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: another berth record writes to it; name another folder, or stop it", dir)
 	}

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/owned"
@@ -95,7 +96,7 @@ func (d *Dir) awaitControlPlane() {
 // insist retries a lock for a while. It polls every 20 ms because flock has no timeout.
 func insist(lock *os.File, within time.Duration) error {
 	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
-		if err := acquire(lock); err == nil || time.Now().After(deadline) {
+		if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil || time.Now().After(deadline) {
 			return err
 		}
 	}
