@@ -23,10 +23,8 @@ import (
 
 // checking holds the flags of berth check.
 type checking struct {
-	cluster connect.Flags
-	output  string
-	failOn  string
-	part    string
+	cluster              connect.Flags
+	output, failOn, part string
 }
 
 func newCheckCommand() *cobra.Command {

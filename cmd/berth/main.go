@@ -6,16 +6,25 @@ package main
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/usage"
+	"github.com/berth-k8s/berth/scheduler"
 )
 
 const (
@@ -70,4 +79,191 @@ func displayName(argv0 string) string {
 		return "kubectl berth"
 	}
 	return "berth"
+}
+
+const (
+	groupTry    = "try"
+	groupParts  = "parts"
+	groupAsk    = "ask"
+	groupOthers = "others"
+)
+
+func newRoot(name string) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "berth",
+		Short: "Scheduling, preemption and eviction for Kubernetes",
+		Long: `Berth decides which node a pod runs on, which pods are preempted for it, and which
+have to leave: scheduling, preemption and eviction for Kubernetes.
+
+explain, pending, evictions, capacity, survey, what-if, rebalance, record and ui
+work on any cluster: they only read it, and install nothing.
+
+  berth up         start a cluster on this machine, in seconds
+  berth kubectl    kubectl for that cluster, built in`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          parse.Subcommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRun: func(cmd *cobra.Command, _ []string) {
+			if !keepsLog(cmd) {
+				muteLibraries()
+			}
+		},
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		Version:     currentVersion().Version, // for --version; "berth version" prints more
+	}
+	root.SetVersionTemplate("Berth {{.Version}}\n")
+	root.AddGroup(
+		&cobra.Group{ID: groupTry, Title: "Try Berth:"},
+		&cobra.Group{ID: groupParts, Title: "Run in a cluster:"},
+		&cobra.Group{ID: groupAsk, Title: "Ask:"},
+		&cobra.Group{ID: groupOthers, Title: "Other:"},
+	)
+	root.AddCommand(
+		newUp(),
+		newKubectl(),
+		newNodes(),
+		newScheduler(),
+		newControllerCommand(),
+		newWebhookCommand(),
+		newAgentCommand(),
+		newServeCommand(),
+		newMCPCommand(),
+		newSimulateCommand(),
+		newExplainCommand(),
+		newPendingCommand(),
+		newEvictionsCommand(),
+		newCapacityCommand(),
+		newSurveyCommand(),
+		newWhatIfCommand(),
+		newRebalanceCommand(),
+		newDrainCommand(),
+		newUncordonCommand(),
+		newRecordCommand(),
+		newReplayCommand(),
+		newCheckCommand(),
+		newShadowCommand(),
+		newUICommand(),
+		newVersion(),
+	)
+	root.SetHelpCommandGroupID(groupOthers)
+	root.SetCompletionCommandGroupID(groupOthers)
+	checkHelpTopics(root)
+	wrapFlags(root)
+	parse.AsUsage(root)
+	query.CompleteContexts(root)
+	calledAs(root, name)
+	return root
+}
+
+// checkHelpTopics makes help reject unknown commands, as if they were called. The arguments of a
+// command that parses them itself, such as kubectl, are not subcommands of this program.
+func checkHelpTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	help, _, err := root.Find([]string{"help"})
+	if err != nil {
+		return
+	}
+	help.Args = func(_ *cobra.Command, args []string) error {
+		topic, rest, _ := root.Find(args)
+		if topic.DisableFlagParsing {
+			return nil
+		}
+		return parse.Subcommand(topic, rest)
+	}
+}
+
+// keepsLog reports whether a command runs until it is stopped, and writes a log.
+func keepsLog(cmd *cobra.Command) bool {
+	for ; cmd != nil; cmd = cmd.Parent() {
+		if cmd.GroupID == groupParts || cmd.GroupID == groupTry || cmd.Name() == "ui" {
+			return true
+		}
+	}
+	return false
+}
+
+// muteLibraries discards the logs of client-go and other libraries, which do not concern the user
+// of a command.
+func muteLibraries() {
+	flags := flag.NewFlagSet("klog", flag.PanicOnError)
+	klog.InitFlags(flags)
+	_ = flags.Set("stderrthreshold", "FATAL") // by default errors are also written to standard error
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+}
+
+// wrapFlags wraps the help of flags at the width of the terminal, or at 100 columns. (pflag's own
+// wrapping gives up at the first long word.)
+func wrapFlags(root *cobra.Command) {
+	cobra.AddTemplateFunc("wrap", func(c *cobra.Command, flags *pflag.FlagSet) (string, error) {
+		screen := answer.TerminalOf(c.Root().OutOrStdout()) // c writes to a buffer at this point
+		var rows [][]string
+		for line := range strings.SplitSeq(strings.TrimSpace(flags.FlagUsages()), "\n") {
+			if name, usage, _ := strings.Cut(strings.TrimSpace(line), "   "); strings.HasPrefix(name, "--") {
+				rows = append(rows, []string{"    " + name, strings.TrimSpace(usage)})
+			} else if strings.HasPrefix(name, "-") {
+				rows = append(rows, []string{name, strings.TrimSpace(usage)})
+			} else { // continuation line of the same flag
+				rows[len(rows)-1][1] += " " + name
+			}
+		}
+		var text strings.Builder
+		page := answer.NewPage(answer.Terminal{Writer: &text, Width: cmp.Or(screen.Width, 100)})
+		page.Rows("  ", rows)
+		err := page.Flush()
+		return text.String(), err
+	})
+	root.SetUsageTemplate(strings.NewReplacer(".LocalFlags.FlagUsages", "wrap . .LocalFlags",
+		".InheritedFlags.FlagUsages", "wrap . .InheritedFlags").Replace(root.UsageTemplate()))
+}
+
+// noteHelp records a failure to write help, which cobra treats as success. Call the returned
+// function after the command has run.
+func noteHelp(root *cobra.Command) (failed func() error) {
+	var out print.Noticed
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		out.Writer = c.OutOrStdout()
+		errs := c.ErrOrStderr()
+		c.SetOut(&out)
+		c.SetErr(io.Discard) // cobra reports the failure here
+		help(c, args)
+		c.SetOut(out.Writer)
+		c.SetErr(errs)
+	})
+	return func() error { return out.Err }
+}
+
+// calledAs makes the help of all commands use the program's invocation name: kubectl berth, if it
+// runs as kubectl's plugin.
+func calledAs(root *cobra.Command, name string) {
+	if name == root.Name() {
+		return
+	}
+	var words []string
+	for _, cmd := range root.Commands() {
+		words = append(words, cmd.Name())
+	}
+
+	own := regexp.MustCompile(`\b` + root.Name() + ` (` + strings.Join(words, "|") + `)\b`)
+	as := func(text string) string { return own.ReplaceAllString(text, name+" $1") }
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.Short, cmd.Long, cmd.Example = as(cmd.Short), as(cmd.Long), as(cmd.Example)
+		rename := func(f *pflag.Flag) { f.Usage = as(f.Usage) }
+		cmd.Flags().VisitAll(rename)
+		cmd.PersistentFlags().VisitAll(rename)
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+
+	visit(root)
+}
+
+func newScheduler() *cobra.Command {
+	cmd := scheduler.NewCommand()
+	cmd.GroupID = groupParts
+	return cmd
 }

@@ -33,12 +33,9 @@ import (
 // balancing holds the flags of berth rebalance.
 type balancing struct {
 	query.Question
-	namespace string
-	policy    string
-	sampled   bool
-	execute   bool
-	surge     bool
-	failOn    []string
+	namespace, policy       string
+	sampled, execute, surge bool
+	failOn                  []string
 }
 
 func newRebalanceCommand() *cobra.Command {

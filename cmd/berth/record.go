@@ -21,10 +21,9 @@ import (
 
 // recording holds the flags of berth record.
 type recording struct {
-	cluster connect.Flags
-	dir     string
-	size    string
-	options record.Options
+	cluster   connect.Flags
+	dir, size string
+	options   record.Options
 }
 
 func newRecordCommand() *cobra.Command {

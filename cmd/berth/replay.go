@@ -23,11 +23,10 @@ import (
 // replaying holds the flags of berth replay.
 type replaying struct {
 	replay.Player
-	pod    string
-	config string
-	failOn []string
-	output string
-	meter  print.Meter
+	pod, config string
+	failOn      []string
+	output      string
+	meter       print.Meter
 }
 
 func newReplayCommand() *cobra.Command {

@@ -35,12 +35,10 @@ const uiPort = 8422
 
 // pageFlags holds the flags of berth ui.
 type pageFlags struct {
-	cluster   connect.Flags
-	address   string
-	port      int
-	tokenFile string
-	config    string
-	scheduler string
+	cluster                      connect.Flags
+	address                      string
+	port                         int
+	tokenFile, config, scheduler string
 	// schedulerLeases are trusted to announce the scheduler's configuration; see lead.Trusted.
 	schedulerLeases []string
 	recording       string

@@ -21,18 +21,12 @@ import (
 
 // Nodes holds the flags describing simulated nodes.
 type Nodes struct {
-	Count, Zones   int
-	Workers        int
-	prefix, region string
-	cpu, memory    string
-	pods           int
-	resources      []string
-	labels         []string
-	taints         []string
-	renewInterval  time.Duration
-	statusInterval time.Duration
-	terminateAfter time.Duration
-	eviction       pressure.Config
+	Count, Zones, Workers                         int
+	prefix, region, cpu, memory                   string
+	pods                                          int
+	resources, labels, taints                     []string
+	renewInterval, statusInterval, terminateAfter time.Duration
+	eviction                                      pressure.Config
 }
 
 // AddFlags adds the flags of berth nodes.

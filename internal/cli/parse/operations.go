@@ -56,23 +56,19 @@ type parts struct {
 	flags     *pflag.FlagSet
 	space     *string // namespace of the named objects; nil: no namespaced objects
 
-	nodes     simulate.Nodes
-	rest      []string // arguments other than nodes
-	model     string
-	max       bool
-	overwrite bool
-	choose    int
-	replicas  int
-	files     []string
-	drain     simulate.Drain
-	memory    string
-	disk      string
-	eviction  pressure.Config
-	timeout   time.Duration
-	catalog   []string
-	scored    bool
-	replace   bool
-	spotShare float64
+	nodes            simulate.Nodes
+	rest             []string // arguments other than nodes
+	model            string
+	max, overwrite   bool
+	choose, replicas int
+	files            []string
+	drain            simulate.Drain
+	memory, disk     string
+	eviction         pressure.Config
+	timeout          time.Duration
+	catalog          []string
+	scored, replace  bool
+	spotShare        float64
 }
 
 func (o *operation) newFlags(p *parts) *pflag.FlagSet {

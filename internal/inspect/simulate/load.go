@@ -4,7 +4,13 @@
 package simulate
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
 	"slices"
+	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -39,24 +45,21 @@ func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 		}
 	}
 
-	showAll(s, cycle.Namespaces, set.Namespaces)
-	showAll(s, cycle.Services, set.Services)
-	showAll(s, cycle.ReplicationControllers, set.ReplicationControllers)
-	showAll(s, cycle.ReplicaSets, set.ReplicaSets)
-	showAll(s, cycle.StatefulSets, set.StatefulSets)
-	showAll(s, cycle.DisruptionBudgets, set.PodDisruptionBudgets)
-	showAll(s, cycle.Volumes, set.PersistentVolumes)
-	showAll(s, cycle.Claims, set.PersistentVolumeClaims)
-
-	showAll(s, cycle.StorageClasses, set.StorageClasses)
-	showAll(s, cycle.CSINodes, set.CSINodes)
-	showAll(s, cycle.CSIDrivers, set.CSIDrivers)
-	showAll(s, cycle.CSICapacities, set.CSIStorageCapacities)
-	showAll(s, cycle.VolumeAttachments, set.VolumeAttachments)
-	showAll(s, cycle.ResourceSlices, set.ResourceSlices)
-	showAll(s, cycle.ResourceClaims, set.ResourceClaims)
-	showAll(s, cycle.DeviceClasses, set.DeviceClasses)
-	showAll(s, cycle.DeviceTaintRules, set.DeviceTaintRules)
+	for _, of := range []struct {
+		kind cycle.Kind
+		name string
+	}{
+		{cycle.Namespaces, "Namespace"}, {cycle.Services, "Service"}, {cycle.ReplicationControllers, "ReplicationController"},
+		{cycle.ReplicaSets, "ReplicaSet"}, {cycle.StatefulSets, "StatefulSet"}, {cycle.DisruptionBudgets, "PodDisruptionBudget"},
+		{cycle.Volumes, "PersistentVolume"}, {cycle.Claims, "PersistentVolumeClaim"}, {cycle.StorageClasses, "StorageClass"},
+		{cycle.CSINodes, "CSINode"}, {cycle.CSIDrivers, "CSIDriver"}, {cycle.CSICapacities, "CSIStorageCapacity"},
+		{cycle.VolumeAttachments, "VolumeAttachment"}, {cycle.ResourceSlices, "ResourceSlice"}, {cycle.ResourceClaims, "ResourceClaim"},
+		{cycle.DeviceClasses, "DeviceClass"}, {cycle.DeviceTaintRules, "DeviceTaintRule"},
+	} {
+		for _, object := range set.OfKind(of.name) {
+			s.showObject(of.kind, object)
+		}
+	}
 	s.showComposites(set.CompositePodGroups, catalog)
 	s.showGroups(set.PodGroups, catalog)
 }
@@ -112,13 +115,6 @@ func (s *scheduler) findStalled(whole bool) {
 	s.controllers.Stalled = plugins.StalledClasses(s.c, s.clock.time(), whole)
 }
 
-// showAll shows the core a list of objects of one kind, each in a separate event.
-func showAll[T metav1.Object](s *scheduler, kind cycle.Kind, list []T) {
-	for _, object := range list {
-		s.showObject(kind, object)
-	}
-}
-
 // claims creates claims for volumes and devices. It acts for the API server, which sets defaults,
 // and for the controllers of ephemeral volumes and claim templates. The embedded Claims creates and
 // deletes the claims of a pod; the other methods handle all claims of the cluster.
@@ -159,4 +155,165 @@ func (c *claims) addClaims(list []*v1.PersistentVolumeClaim) (added bool) {
 		}
 	}
 	return added
+}
+
+// Admission of manifest pods. Pods stored by an API server are used unchanged; all new pods go
+// through admission, which fills in defaults, priority and overhead, or refuses them.
+
+// existsAlready reports whether an input pod exists: it is bound, or an API server has stored it.
+// All other pods are new and subject to quotas.
+func existsAlready(p *v1.Pod) bool { return p.Spec.NodeName != "" || admission.Stored(p) }
+
+// chargeExisting charges existing pods to the quotas before any new pod, because the input may list
+// new pods before existing ones.
+func (s *pods) chargeExisting(list []*v1.Pod) {
+	for _, p := range list {
+		if existsAlready(p) && len(s.bounds.quotas[p.Namespace]) > 0 {
+			if admitted, err := s.admitPod(p); err == nil { // admitAll reports errors
+				s.bounds.chargePod(admitted, false)
+			}
+		}
+	}
+}
+
+// admitAll admits the set's pods as an API server would or already did. Pods are admitted
+// independently of each other, so admission runs in parallel, one batch ahead. Admitted pods enter
+// the world on one goroutine in the order of the set, because quotas depend on the order.
+//
+//	ready  |--admit--|--enter--|         |--enter--|
+//	next             |--admit--|--wait---|--admit--|
+func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error {
+	s.chargeExisting(set.Pods)
+	ready, next := newBatch(), newBatch()
+	ready.begin(s, set.Pods, 0)
+	for first := 0; first < len(set.Pods); first += admittedAtATime {
+		ready.Wait()
+		// Other goroutines admit the batch next while this one enters the batch ready. Then the two
+		// are swapped.
+		next.begin(s, set.Pods, first+admittedAtATime)
+		err := s.enterBatch(set, first, ready, discard)
+		if err == nil && allowed.mustStop() {
+			err = allowed.ended
+		}
+		if err != nil {
+			// No goroutine may keep reading the set after the return.
+			next.Wait()
+			return err
+		}
+		ready, next = next, ready
+	}
+	return nil
+}
+
+// batch is a group of pods admitted together. Its slices are reused. Each worker writes results
+// only at its own indexes; they are read after Wait.
+type batch struct {
+	sync.WaitGroup
+	pods     []*v1.Pod // pods before admission
+	admitted []*v1.Pod
+	errs     []error
+}
+
+// newBatch returns an empty batch.
+func newBatch() *batch {
+	return &batch{admitted: make([]*v1.Pod, admittedAtATime), errs: make([]error, admittedAtATime)}
+}
+
+// begin starts admitting a batch of pods from index first; the last batch may be smaller or empty.
+// The batch must not be used until Wait has returned.
+func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
+	b.pods = all[min(first, len(all)):min(first+admittedAtATime, len(all))]
+	n := runtime.GOMAXPROCS(0)
+	for worker := range n {
+		b.Go(func() {
+			for i := worker; i < len(b.pods); i += n {
+				b.admitted[i], b.errs[i] = s.admitPod(b.pods[i])
+			}
+		})
+	}
+}
+
+// enterBatch adds the pods of a batch; first is the index of its first pod in the set. It stops at
+// the first refusal. The exception is a pod with a controller in a whole cluster, which is skipped:
+// in real clusters, controllers may fail to create pods.
+func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) error {
+	for i, pod := range b.pods {
+		if b.errs[i] != nil && set.Whole && metav1.GetControllerOf(pod) != nil {
+			continue // its controller would be refused repeatedly; see shortfalls.refusalOf
+		}
+		if b.errs[i] != nil {
+			return refusalError(set, first+i, b.errs[i])
+		}
+		refused := ""
+		if !existsAlready(pod) {
+			s.claims.MakeFor(b.admitted[i])
+			refused = s.bounds.chargePod(b.admitted[i], true)
+		}
+		s.enterPod(b.admitted[i], refused)
+		if discard {
+			b.pods[i] = nil
+		}
+	}
+	return nil
+}
+
+// refusalError returns the reason for a refusal with the pod's position in the manifests, or the
+// position of its workload's template for an expanded pod.
+func refusalError(set *manifest.Set, i int, err error) error {
+	file, line := set.PodAt(i)
+	e := &manifest.Error{File: file, Line: line, Text: fmt.Sprintf("pod %s/%s: %v", set.Pods[i].Namespace, set.Pods[i].Name, err)}
+	var refused *admission.Refusal
+	if errors.As(err, &refused) {
+		e.Field = refused.Field
+	}
+	return e
+}
+
+// admittedAtATime is the size of a batch. It bounds memory use, because the pods of two batches are
+// held twice, as given and as admitted. A batch is large enough to make the cost of starting
+// workers negligible.
+const admittedAtATime = 2048
+
+// readmitPod admits a pod stored by an API server. A pod with a resourceVersion or a node has
+// passed that server's admission, so readmitPod only fills in defaults. A pending pod with only a
+// UID goes through admission to fill in missing fields. Refusals are ignored, because other rules
+// may have applied at creation.
+func (s *pods) readmitPod(p *v1.Pod) *v1.Pod {
+	if p.Spec.NodeName == "" && p.ResourceVersion == "" {
+		if again, err := admission.Create(s.admission, s.catalog, p); err == nil {
+			return again
+		}
+	}
+	p = p.DeepCopy()
+	admission.Default(p)
+	return p
+}
+
+// admitPod admits a pod as an API server would or already did. It returns a copy and does not
+// modify the argument. Several goroutines call it concurrently; it only reads shared state.
+func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
+	if admission.Stored(p) {
+		p = s.readmitPod(p)
+	} else {
+		if len(s.bounds.ranges[p.Namespace]) > 0 {
+			p = p.DeepCopy()
+			admission.Default(p) // first, so that a container's limit sets its request instead of the range's default
+			s.bounds.fillDefaults(p)
+		}
+		var err error
+		if p, err = admission.Create(s.admission, s.catalog, p); err != nil {
+			return nil, err
+		}
+	}
+	fillIdentity(p, s.clock.start)
+	return p, nil
+}
+
+// fillIdentity sets the UID and creation time, as an API server does for every object. The UID
+// derives from the name, so it is the same in every run.
+func fillIdentity(p *v1.Pod, now time.Time) {
+	p.UID = cmp.Or(p.UID, types.UID(p.Namespace+"/"+p.Name))
+	if p.CreationTimestamp.IsZero() {
+		p.CreationTimestamp = metav1.NewTime(now)
+	}
 }

@@ -23,14 +23,12 @@ import (
 // Agent makes a machine a node of a cluster, as configured by the flags of berth agent. Everything
 // else is the kubelet's own configuration.
 type Agent struct {
-	program        string
-	file           string // the user's KubeletConfiguration
-	Kubelet        Kubelet
-	taints         []string
-	endpoint       string
-	cgroupRoot     string
-	kubeReserved   map[string]string
-	systemReserved map[string]string
+	program                      string
+	file                         string // the user's KubeletConfiguration
+	Kubelet                      Kubelet
+	taints                       []string
+	endpoint, cgroupRoot         string
+	kubeReserved, systemReserved map[string]string
 }
 
 const defaultRoot = "/var/lib/berth-agent"

@@ -26,16 +26,15 @@ import (
 
 // Cluster holds the flags of `berth up`.
 type Cluster struct {
-	DataDir      string
-	Port         int
-	Nodes, Zones int
-	UIPort       int // port of the dashboard; NoPage: no dashboard
-	Fresh        bool
-	Own          OwnNode
-	Controlplane string
-	Config       string // scheduler configuration file; may be empty
-	Gates        map[string]bool
-	Version      string // Kubernetes version
+	DataDir            string
+	Port, Nodes, Zones int
+	UIPort             int // port of the dashboard; NoPage: no dashboard
+	Fresh              bool
+	Own                OwnNode
+	Controlplane       string
+	Config             string // scheduler configuration file; may be empty
+	Gates              map[string]bool
+	Version            string // Kubernetes version
 	// GuardEvictions holds evictions until a replacement is ready.
 	GuardEvictions bool
 	Guard          evictionguard.Options
