@@ -4,6 +4,7 @@
 package e2e_ui
 
 import (
+	"fmt"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -90,4 +91,28 @@ func TestDevicesAndBudgetsAreListed(t *testing.T) {
 	p.wait("[...document.querySelectorAll('#body .device-claim')].some((d) => d.textContent.includes('Claim disk from template scratchNo claim has been made from scratch yet'))")
 	pictures(t, ui.URL, "#/pod/shop/cart-5d4f-3", "7-pod", "document.querySelector('.summary-line') && ("+unfold("Requests and devices")+")")
 	pictures(t, ui.URL, "#/node/node-1", "7-node", "document.querySelector('.rooms') && ("+unfold("Devices")+")")
+}
+
+// TestChangedTaintsDoNotLayOutTheMapAgain verifies that the labels of nodes are read again after a
+// change of taints, but not after each of them, and that the map keeps its layout.
+func TestChangedTaintsDoNotLayOutTheMapAgain(t *testing.T) {
+	c := stage.NewCrowd(4, 2, 8)
+	p := open(t, ofCrowd(t, c).URL, "", desk)
+	read := "performance.getEntriesByType('resource').filter((e) => e.name.includes('/api/labels')).length"
+	p.wait("document.querySelector('#map').map.layout && " + read + " > 0")
+	eval[bool](p, "(window.laidOut = document.querySelector('#map').map.layout, true)")
+	first := eval[int](p, read)
+	for i := range 10 {
+		key := fmt.Sprintf("k%d", i)
+		c.SetNode(0, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}} })
+		p.wait(fmt.Sprintf("document.querySelector('#map').map.node('node-1').taints[0] === '%s:NoSchedule'", key))
+	}
+	p.wait(fmt.Sprintf("%s > %d", read, first))
+	eval[bool](p, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+	if more := eval[int](p, read) - first; more > 3 {
+		t.Errorf("the labels were read %d times", more)
+	}
+	if !eval[bool](p, "document.querySelector('#map').map.layout === window.laidOut") {
+		t.Error("the map was laid out again")
+	}
 }

@@ -50,7 +50,7 @@ type Watcher struct {
 type Watches struct {
 	// Listed is set once nodes and pods have been read, so that the shown state is a cluster.
 	Listed bool `json:"listed"`
-	Read   int  `json:"read"` // number of nodes and pods observed so far, including changed ones
+	Read   int  `json:"read"` // number of nodes and pods observed until Listed, including changed ones
 	// Lost maps the kinds with broken watches to the reasons.
 	Lost map[string]string `json:"lost,omitempty"`
 	// Since maps the same kinds to the times of their loss, in milliseconds since 1970.
@@ -215,6 +215,7 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 	if !watches.Listed {
 		return nil, watches, w.changed
 	}
+	watches.Read = 0 // readers would be informed of the watches with each change
 	if frames, ok := w.log.framesAfter(after); ok && after > 0 {
 		return frames, watches, w.changed
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,19 @@ func TestTheStateComesFirstAndThenWhatChanges(t *testing.T) {
 	}
 	if frames, _, _ := w.Read(1 << 40); len(frames) != 1 || !frames[0].Fresh {
 		t.Error("who has a number that was never given out does not get the state")
+	}
+}
+
+// TestChangesAreNotChangesOfTheWatches verifies that the state of the watches stays the same while
+// objects change, so that readers get it once.
+func TestChangesAreNotChangesOfTheWatches(t *testing.T) {
+	api := apitest.New(t)
+	api.Set("nodes", node("node-1"))
+	w := follow(t, api)
+	frames, before := next(t, w, 0, some)
+	api.Set("nodes", node("node-1", map[string]any{"key": "k", "effect": "NoSchedule"}))
+	if _, after := next(t, w, frames[0].Seq, some); !reflect.DeepEqual(before, after) {
+		t.Errorf("%+v became %+v", before, after)
 	}
 }
 

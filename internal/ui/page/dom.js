@@ -71,6 +71,16 @@ export function radios(group, options, chosen, choose) {
   return set;
 }
 
+// paced calls run at most once in so many milliseconds: a call that comes too early is made up for.
+export function paced(ms, run) {
+  let last = -Infinity, timer = 0;
+  return () => {
+    const wait = last + ms - performance.now(), now = () => { timer = 0; last = performance.now(); run(); };
+    if (wait <= 0) now();
+    else timer ||= setTimeout(now, wait);
+  };
+}
+
 // link is the address of a view within the page.
 export function link(...parts) {
   return '#/' + parts.map(encodeURIComponent).join('/');

@@ -1,6 +1,6 @@
 // What is shown of all there is: pods by namespace, priority and workload, nodes by label and taint. It stands in the address.
 
-import {h, replace} from './dom.js';
+import {h, paced, replace} from './dom.js';
 import {count, natural, plural} from './format.js';
 import {read, write} from './address.js';
 import {ask} from './stream.js';
@@ -22,6 +22,7 @@ export class Filters extends EventTarget {
       onchange: (e) => this.set({labels: e.target.value.trim()})});
     this.chip = h('span', {class: 'selected', role: 'status'});
     this.nodeBar = h('div', {class: 'node-filter'}, this.labels, this.chip);
+    this.renew = paced(2000, () => this.select());
     this.load();
   }
 
@@ -100,7 +101,7 @@ export class Filters extends EventTarget {
 
   // update offers what there is to filter by, and looks up the nodes anew if their labels may have changed.
   update() {
-    if ((this.selector || this.taint) && this.store.summary && this.marked !== this.store.summary.marked) this.select();
+    if ((this.selector || this.taint) && this.store.summary && this.marked !== this.store.summary.marked) this.renew();
     if (this.only && this.store.summary && Date.now() - (this.heldAt || 0) > 5000) { this.heldAt = Date.now(); this.hold(); }
     const seen = {namespace: new Map(), priority: new Map(), workload: new Map()};
     const add = (key, value) => { if (value !== '') seen[key].set(value, (seen[key].get(value) || 0) + 1); };

@@ -1,6 +1,6 @@
 // How nodes are grouped on the map: by zone or by any label. One group can be shown alone.
 
-import {h, replace} from './dom.js';
+import {h, paced, replace} from './dom.js';
 import {natural} from './format.js';
 import {read, write} from './address.js';
 import {ask} from './stream.js';
@@ -13,6 +13,7 @@ export class Grouping extends EventTarget {
     this.keys = [];
     this.group = h('select', {'aria-label': 'Group nodes by', onchange: (e) => { write({group: e.target.value, zoom: ''}); this.load(); }});
     this.select = h('select', {'aria-label': 'Show one group', onchange: (e) => this.zoom(e.target.value === 'all' ? null : e.target.value.slice(1))});
+    this.renew = paced(5000, () => this.#read()); // taints may change many times a second
     this.load();
   }
 
@@ -38,8 +39,8 @@ export class Grouping extends EventTarget {
 
   // update reads the label again if the labels of nodes may have changed.
   update() {
-    if (this.marked !== this.store.summary?.marked) this.#read();
-    else this.#draw();
+    if (this.marked !== this.store.summary?.marked) this.renew();
+    this.#draw();
   }
 
   async #read() {
@@ -47,10 +48,12 @@ export class Grouping extends EventTarget {
     this.marked = this.store.summary?.marked;
     const found = await ask('/api/labels?' + new URLSearchParams({key})).catch(() => null);
     if (key !== this.key) return; // another label was chosen meanwhile
+    const before = JSON.stringify(this.values);
     this.values = found?.values || {};
     this.keys = found?.keys || [];
     this.#draw();
-    this.dispatchEvent(new Event('change'));
+    if (JSON.stringify(this.values) !== before || key !== this.read) this.dispatchEvent(new Event('change')); // the map is laid out again
+    this.read = key;
   }
 
   #draw() {

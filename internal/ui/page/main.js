@@ -1,6 +1,6 @@
 // The page: what is where, and what follows from what.
 
-import {h, known, link, radios, remembered, replace, text} from './dom.js';
+import {h, known, link, paced, radios, remembered, replace, text} from './dom.js';
 import {count, natural} from './format.js';
 import {Connection} from './connection.js';
 import {podColours, tally} from './blocks.js';
@@ -275,6 +275,7 @@ for (const b of document.querySelectorAll('.panes button')) b.addEventListener('
 // What comes from the server.
 
 let refresh = 0;
+const retitle = paced(1000, title); // browsers announce each new title to all their windows
 const due = {lists: false, table: false, legend: false};
 
 store.addEventListener('change', ({detail}) => {
@@ -282,7 +283,6 @@ store.addEventListener('change', ({detail}) => {
     document.body.dataset.states = String(Number(document.body.dataset.states || 0) + 1); // how often all had to be read anew
     stage();
   }
-  drawSummary($('summary'), store);
   map.changed(detail.nodes, detail.shape);
   shown?.changed?.(detail);
   due.lists ||= detail[shownTab === 'what-if' ? 'none' : shownTab] && lists[shownTab] === shown;
@@ -291,11 +291,12 @@ store.addEventListener('change', ({detail}) => {
   due.legend ||= detail.nodes.size > 0 && view.colour !== 'fill' || detail.shape;
   if (detail.shape && !detail.fresh) stage();
   // Long lists are sorted anew twice a second at most, short ones at once.
-  refresh ||= setTimeout(update, store.queue.size + store.evictions.size > 2000 || store.nodes.size > 1000 ? 500 : 0);
+  refresh ||= setTimeout(update, store.queue.size + store.evictions.size > 2000 || store.nodes.size > 1000 && !detail.fresh ? 500 : 0);
 });
 
 function update() {
   refresh = 0;
+  drawSummary($('summary'), store);
   if (due.lists) shown?.update?.();
   if (due.table && view.shape === 'table') table.update();
   if (due.legend) legend();
@@ -306,7 +307,7 @@ function update() {
   due.others = false;
   strip.plan();
   drawTabs();
-  title();
+  retitle();
 }
 
 setInterval(() => { if (!document.hidden) { shown?.tick?.(); connection.tick(); } }, 250);

@@ -1,7 +1,7 @@
 // The map of nodes and the pods in them: a canvas that draws only what changed, and beside it, for keyboards and screen readers, a list box of which the
 // canvas is the picture.
 
-import {h, text} from './dom.js';
+import {h, paced, text} from './dom.js';
 import {inks, isDark} from './colours.js';
 import {layout, at, roomFor, step, titleAt} from './layout.js';
 import {blocksOf} from './blocks.js';
@@ -17,7 +17,7 @@ export class Map2D {
     this.dirty = new Set();
     this.all = true; // everything has to be drawn
     this.stale = true; // the layout has to be made
-    this.active = -1; this.over = -1;
+    this.active = -1; this.over = -1; this.scrolled = 0;
     this.base = h('canvas', {'aria-hidden': 'true'});
     this.top = h('canvas', {'aria-hidden': 'true', class: 'top'});
     this.spacer = h('div', {class: 'spacer'});
@@ -26,11 +26,12 @@ export class Map2D {
       'aria-label': 'Nodes by zone. Arrow keys move from node to node, Enter opens one.'}, h('div', {class: 'canvases'}, this.base, this.top), this.spacer, this.option);
     element.append(this.box);
     element.map = this; // for tests: where a node is drawn
+    this.follow = paced(250, () => this.plan());
     this.listen();
   }
 
   listen() {
-    this.box.addEventListener('scroll', () => { this.all = true; this.plan(); }, {passive: true});
+    this.box.addEventListener('scroll', () => { this.scrolled = this.box.scrollTop; this.redraw(); }, {passive: true});
     this.box.addEventListener('pointermove', (e) => this.point(e));
     this.box.addEventListener('pointerleave', () => this.point(null));
     this.box.addEventListener('click', (e) => {
@@ -44,7 +45,8 @@ export class Map2D {
     this.box.addEventListener('keydown', (e) => this.key(e));
     this.box.addEventListener('focus', () => { this.overlay(); });
     this.box.addEventListener('blur', () => this.overlay());
-    new ResizeObserver(() => { this.stale = true; this.plan(); }).observe(this.box);
+    // Its size is noted when it changes: to ask for it while a frame is made would lay out the page anew.
+    new ResizeObserver(() => { this.width = this.box.clientWidth; this.height = this.box.clientHeight; this.relayout(); }).observe(this.box);
   }
 
   key(event) {
@@ -78,6 +80,7 @@ export class Map2D {
     const margin = 30, top = cell.y - margin, bottom = cell.y + this.layout.size.h + margin;
     if (top < this.box.scrollTop) this.box.scrollTop = top;
     else if (bottom > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = bottom - this.box.clientHeight;
+    this.scrolled = this.box.scrollTop;
     this.overlay();
   }
 
@@ -123,7 +126,8 @@ export class Map2D {
     else if (names.size > 500) this.all = true;
     else for (const name of names) this.dirty.add(name);
     if (names.has(this.activeName)) this.say();
-    this.plan();
+    if (this.layout?.cells.length > 1000) this.follow(); // the browser takes the whole canvas for each frame
+    else this.plan();
   }
 
   redraw() { this.all = true; this.plan(); }
@@ -135,11 +139,11 @@ export class Map2D {
   }
 
   draw() {
-    const width = this.box.clientWidth, height = this.box.clientHeight;
+    const {width, height} = this;
     if (!width || !height) return;
     if (this.stale) this.arrange(width, height);
     const pen = this.base.getContext('2d', {alpha: true});
-    const from = this.box.scrollTop;
+    const from = this.scrolled;
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, -from * this.ratio);
     const ink = inks();
     if (this.all) {
@@ -154,9 +158,9 @@ export class Map2D {
         this.cell(pen, cell, from, height, ink);
       }
     }
+    if (this.all || this.dirty.has(this.view.chosen)) this.overlay(); // otherwise what is above the cells is the same
     this.all = false;
     this.dirty.clear();
-    this.overlay();
   }
 
   cell(pen, cell, from, height, ink) {
@@ -184,6 +188,7 @@ export class Map2D {
     this.option.hidden = !this.layout.cells.length;
     if (this.active < 0 && this.layout.cells.length) this.settle(0);
     this.element.dataset.nodes = String(this.layout.cells.length);
+    this.scrolled = this.box.scrollTop;
     this.stale = false;
     this.all = true;
   }
@@ -235,7 +240,7 @@ export class Map2D {
   // overlay draws what is above the cells: the one with the focus, the one under the pointer, and where pods would go.
   overlay() {
     if (!this.layout) return;
-    const pen = this.top.getContext('2d'), from = this.box.scrollTop, size = this.layout.size, ink = inks();
+    const pen = this.top.getContext('2d'), from = this.scrolled, size = this.layout.size, ink = inks();
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.clearRect(0, 0, this.top.width, this.top.height);
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, -from * this.ratio);

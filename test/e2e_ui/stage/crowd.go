@@ -18,7 +18,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Crowd is a fake API server with nodes, pods and events. It serves the paged lists and the watches
@@ -210,11 +213,39 @@ func (c *Crowd) list(w http.ResponseWriter, r *http.Request, resource string) {
 	if parts := strings.Split(r.URL.Path, "/"); parts[1] == "apis" {
 		apiVersion = parts[2] + "/" + parts[3]
 	}
+	if list := listOf(items); list != nil && strings.Contains(r.Header.Get("Accept"), runtime.ContentTypeProtobuf) {
+		l := list.(metav1.ListInterface)
+		if l.SetResourceVersion(strconv.Itoa(version)); more > 0 {
+			l.SetContinue(strconv.Itoa(more))
+		}
+		w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+		_ = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(list, w)
+		return
+	}
 	meta := map[string]any{"resourceVersion": strconv.Itoa(version)}
 	if more > 0 {
 		meta["continue"] = strconv.Itoa(more)
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind + "List", "apiVersion": apiVersion, "metadata": meta, "items": items})
+}
+
+// listOf returns the list of nodes or pods that an API server encodes; nil for other items.
+func listOf(items any) runtime.Object {
+	switch items := items.(type) {
+	case []*v1.Node:
+		list := &v1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+		for _, n := range items {
+			list.Items = append(list.Items, *n)
+		}
+		return list
+	case []*v1.Pod:
+		list := &v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+		for _, p := range items {
+			list.Items = append(list.Items, *p)
+		}
+		return list
+	}
+	return nil
 }
 
 func page(c *Crowd, resource string, from, limit int) (items any, kind string, more int) {
