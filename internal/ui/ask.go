@@ -12,11 +12,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -63,16 +63,16 @@ func newAsker(cluster clusterReader, o *Options) *asker {
 
 // clusterReader reads the cluster for a request, in its current state or at a time. missing lists
 // the unreadable kinds. The reader reads everything needed by package simulate, which is more than
-// the page shows.
+// the page shows; reading a live cluster can be limited to some kinds.
 type clusterReader interface {
-	readState(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
+	readState(ctx context.Context, at time.Time, kinds []snapshot.Kind) (set *manifest.Set, source simulate.Source, missing []string, err error)
 }
 
 // following reads the current state of a live cluster. The time is ignored.
 type following struct{ client *snapshot.Client }
 
-func (f following) readState(ctx context.Context, _ time.Time) (*manifest.Set, simulate.Source, []string, error) {
-	s, err := f.client.Read(ctx, nil)
+func (f following) readState(ctx context.Context, _ time.Time, kinds []snapshot.Kind) (*manifest.Set, simulate.Source, []string, error) {
+	s, err := f.client.ReadKinds(ctx, kinds, nil)
 	if err != nil {
 		return nil, simulate.Source{}, nil, err
 	}
@@ -82,7 +82,7 @@ func (f following) readState(ctx context.Context, _ time.Time) (*manifest.Set, s
 // recorded reads a recording. A time after the end means the end.
 type recorded struct{ *changefeed.Recording }
 
-func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, simulate.Source, []string, error) {
+func (r recorded) readState(_ context.Context, at time.Time, _ []snapshot.Kind) (*manifest.Set, simulate.Source, []string, error) {
 	if at.After(r.Until) {
 		at = r.Until
 	}
@@ -124,14 +124,9 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	set, source, missing, err := a.cluster.readState(ctx, at)
+	set, source, missing, err := a.cluster.readState(ctx, at, snapshot.Kinds())
 	if err != nil {
 		return nil, nil, err
-	}
-	if len(set.Pods) > 10_000 {
-		// The cluster takes hundreds of megabytes, and the next request may come a day later, so
-		// return the memory to the operating system.
-		defer func() { set = nil; debug.FreeOSMemory() }()
 	}
 	running, err := a.runningConfig(ctx, set, source.AsOf.Time)
 	if err != nil {
@@ -300,24 +295,16 @@ func toForeseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *F
 // mostChosen bounds the listed pods of a workload.
 const mostChosen = 2000
 
-// servePods serves GET /api/pods?namespace=&workload=&priority=.
-func (s *Server) servePods(w http.ResponseWriter, r *http.Request) {
-	var chosen model.Chosen
+// choosePods serves GET /api/pods?namespace=&workload=&priority=.
+func choosePods(c *model.Cluster, r *http.Request) (int, any) {
 	q := r.URL.Query()
-	if s.lookAtCluster(w, r, func(c *model.Cluster) {
-		chosen = c.Choose(q.Get("namespace"), q.Get("workload"), q.Get("priority"), mostChosen)
-	}) {
-		writeJSON(w, http.StatusOK, chosen)
-	}
+	return http.StatusOK, c.Choose(q.Get("namespace"), q.Get("workload"), q.Get("priority"), mostChosen)
 }
 
-// serveLabels serves GET /api/labels?key=KEY.
-func (s *Server) serveLabels(w http.ResponseWriter, r *http.Request) {
-	var keys []string
-	var values map[string]string
-	if s.lookAtCluster(w, r, func(c *model.Cluster) { keys, values = c.Labels(r.URL.Query().Get("key")) }) {
-		writeJSON(w, http.StatusOK, map[string]any{"keys": keys, "values": values})
-	}
+// labelsOf serves GET /api/labels?key=KEY.
+func labelsOf(c *model.Cluster, r *http.Request) (int, any) {
+	keys, values := c.Labels(r.URL.Query().Get("key"))
+	return http.StatusOK, map[string]any{"keys": keys, "values": values}
 }
 
 // serveObjects serves GET /api/objects?namespace=&workload=Kind/name&node=&pod=. It returns objects
@@ -325,18 +312,31 @@ func (s *Server) serveLabels(w http.ResponseWriter, r *http.Request) {
 // the claims that use their pools, the requests of the pod with the claims of its namespace, the
 // workloads that surge, and the room reserved for a replacement.
 func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
-	select { // one request holds the objects of the cluster at a time
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
-	case <-r.Context().Done():
-		return
+	if a.options.Recording != "" { // which is read whole, by one request at a time
+		select {
+		case a.turn <- struct{}{}:
+			defer func() { <-a.turn }()
+		case <-r.Context().Done():
+			return
+		}
 	}
-	set, source, missing, err := a.cluster.readState(r.Context(), momentOf(r))
+	q := r.URL.Query()
+	namespace, node, pod := q.Get("namespace"), q.Get("node"), q.Get("pod")
+	kind, name, _ := strings.Cut(q.Get("workload"), "/")
+	wanted := []string{"PodDisruptionBudget", "Deployment", "ReplicaSet", "Lease", "ResourceSlice", "ResourceClaim"}
+	if slices.Contains([]string{"StatefulSet", "DaemonSet", "Job"}, kind) {
+		wanted = append(wanted, kind)
+	}
+	kinds := slices.DeleteFunc(snapshot.Kinds(), func(k snapshot.Kind) bool { return !slices.Contains(wanted, k.Kind) })
+	if pod != "" {
+		kinds = append(kinds, snapshot.Kind{Resource: "pods", GroupVersion: v1.SchemeGroupVersion, Kind: "Pod",
+			Fields: "metadata.namespace=" + namespace + ",metadata.name=" + pod})
+	}
+	set, source, missing, err := a.cluster.readState(r.Context(), momentOf(r), kinds)
 	if err != nil {
 		a.writeReply(w, nil, missing, err)
 		return
 	}
-	namespace, workload, node := r.URL.Query().Get("namespace"), r.URL.Query().Get("workload"), r.URL.Query().Get("node")
 	objects := map[string]any{"asOf": source.AsOf, "budgets": set.PodDisruptionBudgets, "surges": slices.DeleteFunc(
 		slices.Concat(set.OfKind("Deployment"), set.OfKind("ReplicaSet")),
 		func(o metav1.Object) bool { return o.GetLabels()[rebalance.SurgeLabel] == "" })}
@@ -345,8 +345,7 @@ func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 			objects["room"] = l.Annotations[cycle.MoveReservationAnnotation]
 		}
 	}
-	kind, name, _ := strings.Cut(workload, "/")
-	if slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"}, kind) {
+	if slices.Contains(wanted, kind) {
 		for _, o := range set.OfKind(kind) {
 			if o.GetNamespace() == namespace && o.GetName() == name {
 				objects["workload"] = o
@@ -354,7 +353,7 @@ func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	for _, p := range set.Pods {
-		if p.Namespace == namespace && p.Name == r.URL.Query().Get("pod") {
+		if p.Namespace == namespace && p.Name == pod {
 			objects["pod"], objects["named"], objects["requests"] = p.Spec.ResourceClaims, p.Status.ResourceClaimStatuses, rules.Requests(p)
 			objects["claims"] = slices.DeleteFunc(slices.Clone(set.ResourceClaims),
 				func(c *resourcev1.ResourceClaim) bool { return c.Namespace != namespace })

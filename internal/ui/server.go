@@ -26,6 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	access "github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/kube/memoryrelease"
 	"github.com/berth-k8s/berth/internal/ui/changefeed"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
@@ -181,6 +182,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	listener := access.Bound(s.listener, connections)
 	watching, stop := context.WithCancel(ctx)
+	go memoryrelease.Run(watching) // a question takes hundreds of megabytes, and the next may come a day later
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -226,12 +228,12 @@ func (s *Server) newHandler() http.Handler {
 	} else {
 		mux.HandleFunc("GET /api/stream", s.serveStream)
 	}
-	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.serveNode))
-	mux.HandleFunc("GET /api/select", s.whenListed(s.serveSelected))
-	mux.HandleFunc("GET /api/labels", s.whenListed(s.serveLabels))
-	mux.HandleFunc("GET /api/pods", s.whenListed(s.servePods))
+	mux.HandleFunc("GET /api/nodes/{name}", s.serveLook(nodeOf))
+	mux.HandleFunc("GET /api/select", s.serveLook(selectNodes))
+	mux.HandleFunc("GET /api/labels", s.serveLook(labelsOf))
+	mux.HandleFunc("GET /api/pods", s.serveLook(choosePods))
 	mux.HandleFunc("GET /api/objects", s.asker.limitRequests(s.asker.serveObjects))
-	mux.HandleFunc("GET /api/find", s.whenListed(s.serveFind))
+	mux.HandleFunc("GET /api/find", s.serveLook(find))
 	mux.HandleFunc("GET /api/explain", s.asker.limitRequests(s.asker.serveExplain))
 	mux.HandleFunc("POST /api/what-if", s.asker.limitRequests(s.asker.whatIf))
 	return &guard{
@@ -273,75 +275,58 @@ func (s *Server) serveState(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, state)
 }
 
-// lookAtCluster calls look with the requested state of the cluster. If the state is unavailable, it
-// responds with an error and returns false. look must not retain the cluster or its data: they
-// change after its return.
-func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
-	if s.recording == nil {
-		s.watcher.Look(look)
-		return true
-	}
-	err := s.recording.Look(momentOf(r), look)
-	if err != nil {
-		writeError(w, http.StatusInternalServerError, err.Error())
-	}
-	return err == nil
-}
-
 // listedWithin is the maximum time a request waits until the cluster has been read.
 const listedWithin = 10 * time.Second
 
-// whenListed delays requests until the cluster has been read; otherwise every object would seem to
-// be missing.
-func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
+// look computes the response to a request from the state of the cluster. It must not retain the
+// cluster or its data, which change after its return.
+type look func(c *model.Cluster, r *http.Request) (status int, document any)
+
+// serveLook serves the documents of look. Requests wait until the cluster has been read; otherwise
+// every object would seem to be missing.
+func (s *Server) serveLook(look look) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), listedWithin)
 		defer cancel()
-		if s.watcher != nil && !s.watcher.Listed(ctx) {
-			writeError(w, http.StatusServiceUnavailable, "the cluster has not been read yet")
-			return
+		var status int
+		var document any
+		see := func(c *model.Cluster) { status, document = look(c, r) }
+		switch {
+		case s.recording != nil:
+			if err := s.recording.Look(momentOf(r), see); err != nil {
+				status, document = http.StatusInternalServerError, fault(err.Error())
+			}
+		case s.watcher.Listed(ctx):
+			s.watcher.Look(see)
+		default:
+			status, document = http.StatusServiceUnavailable, fault("the cluster has not been read yet")
 		}
-		then(w, r)
+		writeJSON(w, status, document)
 	}
 }
 
-// serveNode serves GET /api/nodes/NAME with the details of one node.
-func (s *Server) serveNode(w http.ResponseWriter, r *http.Request) {
-	var detail *model.NodeDetail
-	ok := false
-	switch looked := s.lookAtCluster(w, r, func(c *model.Cluster) { detail, ok = c.Node(r.PathValue("name")) }); {
-	case !looked:
-	case !ok:
-		writeError(w, http.StatusNotFound, "there is no node with that name")
-	default:
-		writeJSON(w, http.StatusOK, detail)
+// nodeOf serves GET /api/nodes/NAME with the details of the node.
+func nodeOf(c *model.Cluster, r *http.Request) (int, any) {
+	if detail, ok := c.Node(r.PathValue("name")); ok {
+		return http.StatusOK, detail
 	}
+	return http.StatusNotFound, fault("there is no node with that name")
 }
 
 // mostFound is the maximum number of nodes and pods listed by a search; users do not read longer
 // lists.
 const mostFound = 20
 
-// serveFind serves GET /api/find?q=TEXT.
-func (s *Server) serveFind(w http.ResponseWriter, r *http.Request) {
-	var found model.Found
-	if s.lookAtCluster(w, r, func(c *model.Cluster) { found = c.Find(r.URL.Query().Get("q"), mostFound) }) {
-		writeJSON(w, http.StatusOK, found)
-	}
+// find serves GET /api/find?q=TEXT.
+func find(c *model.Cluster, r *http.Request) (int, any) {
+	return http.StatusOK, c.Find(r.URL.Query().Get("q"), mostFound)
 }
 
-// serveSelected serves GET /api/select?labels=SELECTOR&taint=TAINT with the names of the nodes.
-func (s *Server) serveSelected(w http.ResponseWriter, r *http.Request) {
-	var nodes []string
-	var err error
-	switch looked := s.lookAtCluster(w, r, func(c *model.Cluster) {
-		nodes,
-			err = c.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint"))
-	}); {
-	case !looked:
-	case err != nil:
-		writeError(w, http.StatusBadRequest, err.Error())
-	default:
-		writeJSON(w, http.StatusOK, map[string]any{"nodes": nodes})
+// selectNodes serves GET /api/select?labels=SELECTOR&taint=TAINT with the names of the nodes.
+func selectNodes(c *model.Cluster, r *http.Request) (int, any) {
+	nodes, err := c.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint"))
+	if err != nil {
+		return http.StatusBadRequest, fault(err.Error())
 	}
+	return http.StatusOK, map[string]any{"nodes": nodes}
 }

@@ -386,3 +386,22 @@ func TestWithoutTheTokenNothingIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestObjectsAreReadWithoutTheCluster verifies that a request for objects reads neither the nodes
+// nor more pods than the one in question.
+func TestObjectsAreReadWithoutTheCluster(t *testing.T) {
+	s, api := serving(t)
+	listen(t, s, "")("state")
+	read := len(api.Reads())
+	if status, body := ask(t, s, "GET", "api/objects", ""); status != http.StatusOK || !strings.Contains(body, `"budgets":`) {
+		t.Errorf("%d %s", status, body)
+	}
+	for _, path := range api.Reads()[read:] {
+		if strings.HasSuffix(path, "/nodes") || strings.HasSuffix(path, "/pods") {
+			t.Errorf("%s was read", path)
+		}
+	}
+	if status, body := ask(t, s, "GET", "api/objects?namespace=default&pod=web-1", ""); status != http.StatusOK || !strings.Contains(body, `"requests":{"cpu":"1"}`) {
+		t.Errorf("%d %s", status, body)
+	}
+}

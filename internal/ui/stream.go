@@ -249,8 +249,11 @@ func takeWithin(w http.ResponseWriter, limit time.Duration) {
 
 // writeError responds with an error in one line.
 func writeError(w http.ResponseWriter, status int, message string) {
-	writeJSON(w, status, map[string]string{"error": message})
+	writeJSON(w, status, fault(message))
 }
+
+// fault is the document of an error.
+func fault(message string) map[string]string { return map[string]string{"error": message} }
 
 //go:embed page
 var page embed.FS

@@ -48,7 +48,11 @@ const atATime = 4
 // Read reads everything that decisions depend on. progress, if not nil, is called with the number
 // of objects read so far.
 func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapshot, error) {
-	kinds := Kinds()
+	return c.ReadKinds(ctx, Kinds(), progress)
+}
+
+// ReadKinds is Read for some kinds.
+func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(objects int)) (*Snapshot, error) {
 	lists := make([][]metav1.Object, len(kinds))
 	s := &Snapshot{Source: simulate.Source{From: c.config.Host, AsOf: metav1.NewTime(time.Now().UTC().Truncate(time.Second))}}
 	var mu sync.Mutex
@@ -138,7 +142,7 @@ func remedyOf(err error) string {
 func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) (version string, err error) {
 	ask := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, k, o) }
 	see := func(o runtime.Object) { take(o.(metav1.Object)) }
-	version, begun, err := feed.Pages(ctx, metav1.ListOptions{Limit: pageSize}, ask, see)
+	version, begun, err := feed.Pages(ctx, metav1.ListOptions{Limit: pageSize, FieldSelector: k.Fields}, ask, see)
 	if apierrors.IsResourceExpired(err) && begun {
 		return "", fmt.Errorf("the list of %s took longer than the API server keeps it: try again", k.Resource)
 	}
@@ -162,6 +166,8 @@ type Kind struct {
 	Kind         string
 	// Needed is set if every result requires the kind.
 	Needed bool
+	// Fields is the field selector of the lists.
+	Fields string
 }
 
 // Kinds returns all kinds that decisions depend on.
