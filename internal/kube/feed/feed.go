@@ -63,7 +63,6 @@ const (
 // These errors are reasons for losing a watch, other than a refusal by the API server.
 var (
 	errUnreadable = errors.New("an event that cannot be read")
-	errUnopened   = errors.New("the connection ended, or timed out, before the watch began")
 	errBrief      = errors.New("the watch ended as soon as it began")
 	errOverdue    = errors.New("the watch did not end at its timeout")
 )
@@ -295,7 +294,11 @@ func (f *feed) followWatch(ctx context.Context, agreed time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
+	defer func() {
+		w.Stop()
+		for range w.ResultChan() { // until the goroutine that decodes events has ended
+		}
+	}()
 	f.callSink(f.sink.Back)
 	began := time.Now()
 

@@ -4,6 +4,7 @@
 package feed
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/internal/quantity"
@@ -30,6 +30,11 @@ var errLargePage = errors.New("the page is too large: it must be requested with 
 // must then request fewer objects. Pages of a single object, and lists without pages (limit 0), are
 // read whatever their size.
 func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
+	return readInto(ctx, request, limit, list, new(bytes.Buffer))
+}
+
+// readInto is ReadInto with a buffer that can be reused.
+func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, text *bytes.Buffer) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return err
@@ -40,15 +45,14 @@ func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runt
 	if limit > 1 {
 		bounded = io.LimitReader(body, mostOfPage+1)
 	}
-	text, err := io.ReadAll(bounded)
-	if err != nil {
+	text.Reset()
+	if _, err := text.ReadFrom(bounded); err != nil {
 		return err
 	}
-	if limit > 1 && len(text) > mostOfPage {
+	if limit > 1 && text.Len() > mostOfPage {
 		return errLargePage
 	}
-	_, _, err = scheme.Codecs.UniversalDeserializer().Decode(text, nil, list)
-	return err
+	return decode(text.Bytes(), list, unusedInList)
 }
 
 // Asking is a function that requests a page of a list.

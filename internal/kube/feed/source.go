@@ -4,9 +4,10 @@
 package feed
 
 import (
+	"bytes"
 	"context"
-	"reflect"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -29,29 +30,36 @@ type Source struct {
 // client is the client of the API group. client-go's own retries are disabled, because the feed
 // paces its requests.
 func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
+	return newSource(client, namespace, resource, newList, nil)
+}
+
+// WithoutHeartbeats returns a source for nodes whose watch shows no change if only the heartbeat of
+// a node has changed. Kubelets update the status of every node at least every five minutes.
+func WithoutHeartbeats(client rest.Interface) Source {
+	return newSource(client, "", "nodes", func() runtime.Object { return &v1.NodeList{} }, newHeartbeats())
+}
+
+func newSource(client rest.Interface, namespace, resource string, newList func() runtime.Object, h *heartbeats) Source {
 	get := func(o *metav1.ListOptions) *rest.Request {
 		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
 	}
+	var text bytes.Buffer
 	return Source{
 		Name: resource,
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if h != nil {
+				clear(h.known) // the list may show a node in another state
+			}
 			list := newList()
-			return list, ReadInto(ctx, get(&o), o.Limit, list)
+			err := readInto(ctx, get(&o), o.Limit, list, &text)
+			if page, is := list.(metav1.ListInterface); err != nil || !is || page.GetContinue() == "" {
+				text = bytes.Buffer{} // the last page
+			}
+			return list, err
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
-			return checkOpened(get(&o).Watch(ctx))
+			return openWatch(ctx, get(&o), h)
 		},
 	}
 }
-
-// checkOpened returns an error for a watch that was never opened. If the connection ended or timed
-// out, client-go returns an empty watch instead of an error.
-func checkOpened(w watch.Interface, err error) (watch.Interface, error) {
-	if err == nil && reflect.TypeOf(w) == unopened {
-		return nil, errUnopened
-	}
-	return w, err
-}
-
-var unopened = reflect.TypeOf(watch.NewEmptyWatch())

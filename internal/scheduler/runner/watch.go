@@ -143,6 +143,9 @@ func followKind[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) {
 func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(context.Context) {
 	resource := string(kind) // kinds have the names of resources
 	source := feed.Of(client.RESTClient(), "", resource, func() runtime.Object { return P(new(L)) })
+	if kind == cycle.Nodes {
+		source = feed.WithoutHeartbeats(client.RESTClient())
+	}
 	var fresh func()
 	// Decisions allocate resources of nodes and devices, so pods and claims must be listed again;
 	// see beginLeading.

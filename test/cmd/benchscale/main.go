@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Benchscale measures `berth scheduler` with up to a million nodes, against an API server without
-// storage (stubapi): the time until it has read the cluster, its memory, the cost of heartbeats, the
-// pods that it binds per second, and a restart after it was killed. `make bench-scale` builds and
-// runs it.
+// storage (stubapi): the time until it has read the cluster, its memory, the cost of heartbeats,
+// the pods that it binds per second, and a restart after it was killed. `make bench-scale` builds
+// and runs it.
 package main
 
 import (

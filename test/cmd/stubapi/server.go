@@ -226,8 +226,8 @@ type report struct {
 	Unserved map[string]int `json:"unserved"`
 }
 
-// serveBenchmark serves the benchmark: GET /stub/report, with the parameter waits for Waits, and POST /stub/load with the parameters of
-// the load that begins.
+// serveBenchmark serves the benchmark: GET /stub/report, with the parameter waits for Waits, and
+// POST /stub/load with the parameters of the load that begins.
 func (s *server) serveBenchmark(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		if err := s.load.begin(r.URL.Query()); err != nil {

@@ -1,0 +1,192 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package feed
+
+import (
+	"context"
+	"encoding/binary"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// encode encodes an object in the protobuf format, by the code of the API server.
+func encode(t *testing.T, o runtime.Object) []byte {
+	t.Helper()
+	text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), v1.SchemeGroupVersion), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func node(name, version string, beat time.Time, labels map[string]string) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, ResourceVersion: version, Labels: labels,
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte(version)}}},
+		},
+		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(beat)}}},
+	}
+}
+
+// protobufServer serves a list of nodes, and in turn the events of each watch.
+type protobufServer struct {
+	t       *testing.T
+	list    *v1.NodeList
+	watches [][]watch.Event
+	mu      sync.Mutex
+}
+
+func (s *protobufServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	if r.URL.Query().Get("watch") == "" {
+		_, _ = w.Write(encode(s.t, s.list))
+		return
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+	if len(s.watches) == 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	for _, e := range s.watches[0] {
+		event := metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: encode(s.t, e.Object)}}
+		frame, err := event.Marshal()
+		if err != nil {
+			s.t.Error(err)
+		}
+		_, _ = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...))
+	}
+	s.watches = s.watches[1:]
+}
+
+// shownBy runs the source until the server has no more watches, and returns what the sink was
+// shown.
+func shownBy(t *testing.T, s *protobufServer, source func(rest.Interface) Source) (shown []*v1.Node) {
+	t.Helper()
+	server := httptest.NewServer(s)
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	Run(ctx, source(client.CoreV1().RESTClient()), Sink{
+		Listing: func() {}, Listed: func() {}, Gone: func(o runtime.Object) { shown = append(shown, o.(*v1.Node)) },
+		Seen: func(o runtime.Object) { shown = append(shown, o.(*v1.Node)) },
+		Lost: func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(s.watches) == 0 {
+				cancel()
+			}
+		},
+	})
+	return shown
+}
+
+func versions(nodes []*v1.Node) (all []string) {
+	for _, n := range nodes {
+		all = append(all, n.ResourceVersion)
+	}
+	return all
+}
+
+func allNodes(client rest.Interface) Source {
+	return Of(client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
+}
+
+// TestUnusedFieldsAreSkipped verifies that managed fields are dropped from lists and watches in the
+// protobuf format, and that all other fields are decoded.
+func TestUnusedFieldsAreSkipped(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	labels := map[string]string{"zone": "a"}
+	s := &protobufServer{
+		t: t, list: &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1.Node{*node("a", "5", now, labels)}},
+		watches: [][]watch.Event{{{Type: watch.Modified, Object: node("a", "8", now, labels)}}},
+	}
+	shown := shownBy(t, s, allNodes)
+	if !slices.Equal(versions(shown), []string{"5", "8"}) {
+		t.Fatalf("shown versions %v", versions(shown))
+	}
+	for _, n := range shown {
+		if n.Name != "a" || n.Labels["zone"] != "a" || len(n.Status.Conditions) != 1 || !n.Status.Conditions[0].LastHeartbeatTime.Time.Equal(now) {
+			t.Errorf("decoded as %+v", n)
+		}
+		if n.ManagedFields != nil {
+			t.Errorf("managed fields are kept: %+v", n.ManagedFields)
+		}
+	}
+}
+
+// TestHeartbeatsAreNotShown verifies that a watch shows every change of a node except for
+// heartbeats, and that an event counts as shown only if it was.
+func TestHeartbeatsAreNotShown(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(1_800_000_000+int64(seconds), 0) }
+	change := func(kind watch.EventType, version string, seconds int, labels map[string]string) watch.Event {
+		return watch.Event{Type: kind, Object: node("a", version, at(seconds), labels)}
+	}
+	old, changed := map[string]string{"zone": "a"}, map[string]string{"zone": "b"}
+	events := []watch.Event{
+		change(watch.Modified, "8", 1, old), // shown: the previous state is not known
+		change(watch.Modified, "9", 2, old),
+		change(watch.Modified, "10", 3, changed),
+		change(watch.Modified, "11", 4, changed),
+		change(watch.Modified, "12", 5, old),
+		change(watch.Deleted, "13", 5, old),
+		change(watch.Added, "14", 6, old),
+		change(watch.Modified, "15", 7, old),
+		change(watch.Modified, "16", 8, old),
+	}
+	list := &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1.Node{*node("a", "5", at(0), old)}}
+	s := &protobufServer{t: t, list: list, watches: [][]watch.Event{events}}
+	shown := versions(shownBy(t, s, WithoutHeartbeats))
+	if want := []string{"5", "8", "10", "12", "13", "14", "15"}; !slices.Equal(shown, want) {
+		t.Errorf("shown %v, not %v", shown, want)
+	}
+
+	// An event decoded but not received is shown again by the next watch.
+	h := newHeartbeats()
+	text := encode(t, node("a", "8", at(1), old))
+	for range 2 {
+		h.has = false // as at the start of a watch
+		if h.unchanged("MODIFIED", text) {
+			t.Error("an event that was not processed is not shown again")
+		}
+	}
+	if !h.unchanged("MODIFIED", text) {
+		t.Error("an event that was processed is shown again")
+	}
+}
+
+// TestMalformedObjectsAreErrors verifies that a truncated object is refused where client-go's
+// decoder refuses it.
+func TestMalformedObjectsAreErrors(t *testing.T) {
+	text := encode(t, node("a", "8", time.Unix(1_800_000_000, 0), map[string]string{"zone": "a"}))
+	if o, err := decodeAny(slices.Clone(text)); err != nil || o.(*v1.Node).Name != "a" {
+		t.Fatalf("decoded as %v, %v", o, err)
+	}
+	for size := range text {
+		_, _, want := scheme.Codecs.UniversalDeserializer().Decode(text[:size], nil, nil)
+		if _, err := decodeAny(slices.Clone(text[:size])); (err == nil) != (want == nil) {
+			t.Fatalf("the first %d of %d bytes: %v, but client-go: %v", size, len(text), err, want)
+		}
+		newHeartbeats().unchanged("MODIFIED", text[:size])
+	}
+}
