@@ -52,7 +52,8 @@ func readInto(ctx context.Context, request *rest.Request, limit int64, list runt
 	if limit > 1 && text.Len() > mostOfPage {
 		return errLargePage
 	}
-	return decode(text.Bytes(), list, unusedInList)
+	_, err = decode(text.Bytes(), managedFieldsInList, list)
+	return err
 }
 
 // Asking is a function that requests a page of a list.

@@ -6,6 +6,7 @@ package feed
 import (
 	"bytes"
 	"context"
+	"hash/maphash"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +37,7 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 // WithoutHeartbeats returns a source for nodes whose watch shows no change if only the heartbeat of
 // a node has changed. Kubelets update the status of every node at least every five minutes.
 func WithoutHeartbeats(client rest.Interface) Source {
-	return newSource(client, "", "nodes", func() runtime.Object { return &v1.NodeList{} }, newHeartbeats())
+	return newSource(client, "", "nodes", func() runtime.Object { return &v1.NodeList{} }, &heartbeats{seed: maphash.MakeSeed()})
 }
 
 func newSource(client rest.Interface, namespace, resource string, newList func() runtime.Object, h *heartbeats) Source {
@@ -48,7 +49,7 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 		Name: resource,
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			if h != nil {
-				clear(h.known) // the list may show a node in another state
+				h.known = map[uint64]uint64{} // the list may show nodes in other states
 			}
 			list := newList()
 			err := readInto(ctx, get(&o), o.Limit, list, &text)
@@ -59,6 +60,9 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
+			if h != nil {
+				h.next = [2]uint64{} // it is unknown whether the last event of the previous watch was processed
+			}
 			return openWatch(ctx, get(&o), h)
 		},
 	}
