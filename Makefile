@@ -77,6 +77,7 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@cd test && go test ./nodeparity -worlds=$(SCALE)0000 -timeout 2h
 	@cd test && go test ./lifecycle -lives=$$((50 * $(SCALE))) -timeout 2h
 	@cd test/karpenter && go test ./...
+	@cd test && go test ./e2e_module -build -timeout 1h
 	@$(ALLTESTS) $$((200 * $(SCALE)))x -wide fuzz
 	@$(MAKE) race
 	@$(MAKE) --no-print-directory mutants
