@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -46,13 +45,9 @@ func TestSchedulerWithTheRightsOfKubeScheduler(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(free.Addr().String())
-	free.Close()
-	s := shared.schedule(t, "--config", config, "--kubeconfig", kubeconfig, "--bind-address=127.0.0.1", "--secure-port", port,
+	// Nothing else listens on this test's own loopback address.
+	own := fmt.Sprintf("127.%d.%d.1", 1+os.Getpid()/256%250, os.Getpid()%256)
+	s := shared.schedule(t, "--config", config, "--kubeconfig", kubeconfig, "--bind-address", own, "--secure-port=10259",
 		"--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig)
 	eventually(t, startWithin, func() error { return s.says("ready") })
 	apply(t, pod("humble", "", "spec schedulerName: humble"))
@@ -84,7 +79,7 @@ func TestSchedulerWithTheRightsOfKubeScheduler(t *testing.T) {
 		{"/metrics", token, 200, `rest_client_requests_total{code="201"`},
 		{"/configz", token, 403, "system:serviceaccount:default:scraper"},
 	} {
-		if code, body := fetch(t, client, "https://127.0.0.1:"+port+row.path, row.token); code != row.want || !strings.Contains(body, row.words) {
+		if code, body := fetch(t, client, "https://"+own+":10259"+row.path, row.token); code != row.want || !strings.Contains(body, row.words) {
 			t.Errorf("%s: %d, want %d with %q:\n%.300s", row.path, code, row.want, row.words, body)
 		}
 	}

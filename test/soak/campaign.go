@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -159,14 +158,12 @@ func (c *campaign) startAll(ctx context.Context) error {
 	if c.Faults {
 		more = []string{"--guard-evictions"}
 	}
-	port, err := freePort()
-	if err != nil {
-		return err
-	}
 	keeping, release := context.WithCancel(context.Background())
 	c.release = release
+	// The control plane picks a free port, and keeps it when it starts again.
+	var err error
 	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
-		return append([]string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr",
+		return append([]string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--log-to-stderr",
 			// At the default interval, an API server that is killed every other minute would never
 			// compact, and its disk would fill up.
 			"--etcd-compaction-interval", "20s",
@@ -219,15 +216,6 @@ func (c *campaign) connectAPI(ctx context.Context, kubeconfig string) (*rest.Con
 			return nil, ctx.Err()
 		}
 	}
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // networkedParts returns the parts that reach the API server through a network: all but the control

@@ -101,15 +101,11 @@ func (t *tenancy) startTenancy(ctx context.Context) (*rest.Config, error) {
 	}
 
 	data := filepath.Join(c.Dir, "cluster")
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
-
 	keeping, release := context.WithCancel(context.Background())
 	c.release = release
+	var err error
 	c.plane, err = c.newPart("controlplane", nil, func(string) []string {
-		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--port", strconv.Itoa(port), "--log-to-stderr"}
+		return []string{filepath.Join(c.Bin, "berth-controlplane"), "--data-dir", data, "--log-to-stderr"}
 	})
 	if err != nil {
 		return nil, err
