@@ -28,12 +28,11 @@ import (
 type fields map[protowire.Number]fields
 
 // These sets begin at the envelope of an object, a runtime.Unknown, whose field 2 is the object.
-// Field 1 of an object is its metadata, and field 2 of a list the items. The metadata has the name
-// in field 1, resourceVersion in 6 and managedFields in 17.
+// Field 1 of an object is its metadata, which has the name in field 1, resourceVersion in 6 and
+// managedFields in 17.
 var (
-	managedFields       = fields{2: {1: {17: nil}}}
-	managedFieldsInList = fields{2: {2: {1: {17: nil}}}}
-	nameField           = fields{2: {1: {1: nil}}}
+	managedFields = fields{2: {1: {17: nil}}}
+	nameField     = fields{2: {1: {1: nil}}}
 	// Field 3 of a node is its status, field 4 of that the conditions, and field 3 of a condition
 	// lastHeartbeatTime.
 	heartbeatFields = fields{2: {1: {6: nil, 17: nil}, 3: {4: {3: nil}}}}
@@ -117,19 +116,20 @@ type stream struct {
 	body       *bufio.Reader
 	json       *json.Decoder // set if the events are in JSON
 	frame      []byte        // an encoded event; reused
+	unused     fields        // dropped from the objects
 	event      metav1.WatchEvent
 	heartbeats *heartbeats // nil: heartbeats are passed on
 }
 
 // openWatch opens a watch whose events are decoded by decode. If h is not nil, heartbeats of nodes
 // are dropped.
-func openWatch(ctx context.Context, request *rest.Request, h *heartbeats) (watch.Interface, error) {
+func openWatch(ctx context.Context, request *rest.Request, unused fields, h *heartbeats) (watch.Interface, error) {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	return watch.NewStreamWatcher(&stream{Closer: body, body: bufio.NewReader(body), heartbeats: h}, reporter), nil
+	return watch.NewStreamWatcher(&stream{Closer: body, body: bufio.NewReader(body), unused: unused, heartbeats: h}, reporter), nil
 }
 
 // Close implements [watch.Decoder].
@@ -144,7 +144,7 @@ func (s *stream) Decode() (watch.EventType, runtime.Object, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	object, err := decode(s.event.Object.Raw, managedFields, nil)
+	object, err := decode(s.event.Object.Raw, s.unused, nil)
 	return watch.EventType(s.event.Type), object, err
 }
 

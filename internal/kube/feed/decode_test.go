@@ -109,29 +109,34 @@ func versions(nodes []*v1.Node) (all []string) {
 	return all
 }
 
-func allNodes(client rest.Interface) Source {
-	return Of(client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
-}
+func newNodes() runtime.Object { return &v1.NodeList{} }
 
-// TestUnusedFieldsAreSkipped verifies that managed fields are dropped from lists and watches in the
-// protobuf format, and that all other fields are decoded.
+// TestUnusedFieldsAreSkipped verifies that WithoutManagedFields drops managed fields from lists and
+// watches in the protobuf format, and decodes all other fields, and that Of keeps them.
 func TestUnusedFieldsAreSkipped(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	labels := map[string]string{"zone": "a"}
-	s := &protobufServer{
-		t: t, list: &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1.Node{*node("a", "5", now, labels)}},
-		watches: [][]watch.Event{{{Type: watch.Modified, Object: node("a", "8", now, labels)}}},
-	}
-	shown := shownBy(t, s, allNodes)
-	if !slices.Equal(versions(shown), []string{"5", "8"}) {
-		t.Fatalf("shown versions %v", versions(shown))
-	}
-	for _, n := range shown {
-		if n.Name != "a" || n.Labels["zone"] != "a" || len(n.Status.Conditions) != 1 || !n.Status.Conditions[0].LastHeartbeatTime.Time.Equal(now) {
-			t.Errorf("decoded as %+v", n)
+	for _, keeps := range []bool{false, true} {
+		s := &protobufServer{
+			t: t, list: &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1.Node{*node("a", "5", now, labels)}},
+			watches: [][]watch.Event{{{Type: watch.Modified, Object: node("a", "8", now, labels)}}},
 		}
-		if n.ManagedFields != nil {
-			t.Errorf("managed fields are kept: %+v", n.ManagedFields)
+		shown := shownBy(t, s, func(client rest.Interface) Source {
+			if keeps {
+				return Of(client, "", "nodes", newNodes)
+			}
+			return WithoutManagedFields(client, "nodes", newNodes)
+		})
+		if !slices.Equal(versions(shown), []string{"5", "8"}) {
+			t.Fatalf("shown versions %v", versions(shown))
+		}
+		for _, n := range shown {
+			if n.Name != "a" || n.Labels["zone"] != "a" || len(n.Status.Conditions) != 1 || !n.Status.Conditions[0].LastHeartbeatTime.Time.Equal(now) {
+				t.Errorf("decoded as %+v", n)
+			}
+			if (n.ManagedFields != nil) != keeps {
+				t.Errorf("managed fields: %+v, want them to be kept: %t", n.ManagedFields, keeps)
+			}
 		}
 	}
 }

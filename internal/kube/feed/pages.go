@@ -30,11 +30,11 @@ var errLargePage = errors.New("the page is too large: it must be requested with 
 // must then request fewer objects. Pages of a single object, and lists without pages (limit 0), are
 // read whatever their size.
 func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
-	return readInto(ctx, request, limit, list, new(bytes.Buffer))
+	return readInto(ctx, request, limit, list, nil, new(bytes.Buffer))
 }
 
-// readInto is ReadInto with a buffer that can be reused.
-func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, text *bytes.Buffer) error {
+// readInto is ReadInto without some fields, and with a buffer that can be reused.
+func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused fields, text *bytes.Buffer) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func readInto(ctx context.Context, request *rest.Request, limit int64, list runt
 	if limit > 1 && text.Len() > mostOfPage {
 		return errLargePage
 	}
-	_, err = decode(text.Bytes(), managedFieldsInList, list)
+	_, err = decode(text.Bytes(), unused, list)
 	return err
 }
 

@@ -31,20 +31,32 @@ type Source struct {
 // client is the client of the API group. client-go's own retries are disabled, because the feed
 // paces its requests.
 func Of(client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
-	return newSource(client, namespace, resource, newList, nil)
+	return newSource(client, namespace, resource, newList, nil, nil)
 }
 
-// WithoutHeartbeats returns a source for nodes whose watch shows no change if only the heartbeat of
-// a node has changed. Kubelets update the status of every node at least every five minutes.
+// WithoutManagedFields is like Of, but drops the managed fields of objects in the protobuf format,
+// which are a large part of most objects.
+func WithoutManagedFields(client rest.Interface, resource string, newList func() runtime.Object) Source {
+	return newSource(client, metav1.NamespaceAll, resource, newList, managedFields, nil)
+}
+
+// WithoutHeartbeats returns a source for nodes without managed fields, whose watch shows no change
+// if only the heartbeat of a node has changed. Kubelets update the status of every node at least
+// every five minutes.
 func WithoutHeartbeats(client rest.Interface) Source {
-	return newSource(client, "", "nodes", func() runtime.Object { return &v1.NodeList{} }, &heartbeats{seed: maphash.MakeSeed()})
+	return newSource(client, metav1.NamespaceAll, "nodes", func() runtime.Object { return &v1.NodeList{} }, managedFields,
+		&heartbeats{seed: maphash.MakeSeed()})
 }
 
-func newSource(client rest.Interface, namespace, resource string, newList func() runtime.Object, h *heartbeats) Source {
+func newSource(client rest.Interface, namespace, resource string, newList func() runtime.Object, unused fields, h *heartbeats) Source {
 	get := func(o *metav1.ListOptions) *rest.Request {
 		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
 	}
 	var text bytes.Buffer
+	var unusedInList fields
+	if unused != nil {
+		unusedInList = fields{2: unused} // field 2 of a list holds the items
+	}
 	return Source{
 		Name: resource,
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -52,7 +64,7 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 				h.known = map[uint64]uint64{} // the list may show nodes in other states
 			}
 			list := newList()
-			err := readInto(ctx, get(&o), o.Limit, list, &text)
+			err := readInto(ctx, get(&o), o.Limit, list, unusedInList, &text)
 			if page, is := list.(metav1.ListInterface); err != nil || !is || page.GetContinue() == "" {
 				text = bytes.Buffer{} // the last page
 			}
@@ -63,7 +75,7 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 			if h != nil {
 				h.next = [2]uint64{} // it is unknown whether the last event of the previous watch was processed
 			}
-			return openWatch(ctx, get(&o), h)
+			return openWatch(ctx, get(&o), unused, h)
 		},
 	}
 }
