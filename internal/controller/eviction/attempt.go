@@ -73,7 +73,6 @@ type attempt struct {
 // pod, which is forgotten only when the watch delivers its deletion.
 type evictor struct {
 	options   Options
-	broke     *safeguards
 	out       *outbox
 	mirror    *mirror
 	devices   *deviceMirror
@@ -126,9 +125,6 @@ func (e *evictor) beginAttempts(now time.Time) {
 		p.attempt = a
 		e.underway++
 		switch first := reading[p.node]; {
-		case e.broke.noLiveRead, e.broke.noDeviceRead && !p.byNode.IsDue(now):
-			a.seeks = !p.byNode.IsDue(now)
-			e.deletePod(now, a)
 		case !p.byNode.IsDue(now):
 			e.readDevices(now, a)
 		case first != nil:
@@ -223,17 +219,12 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 	}
 
 	// The UID protects a newer pod of the same name. kube-controller-manager deletes by name.
-	uid := p.UID
-	if e.broke.noUID {
-		uid = ""
-	}
-
 	ticket := e.awaitAnswer(a, deleting)
 	if a.evicts {
-		e.out.add(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
+		e.out.add(Evict{Ticket: ticket, Name: p.Name, UID: p.UID, Due: a.causeOf()})
 		return
 	}
-	e.out.add(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
+	e.out.add(Delete{Ticket: ticket, Name: p.Name, UID: p.UID, Due: a.causeOf()})
 }
 
 // podDeleted ends an attempt based on the response to its delete. A pause requested by a busy
@@ -242,7 +233,7 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 // changes.
 func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
-	case answer.Outcome == response.OK, answer.Outcome == response.Gone, e.broke.noRetry:
+	case answer.Outcome == response.OK, answer.Outcome == response.Gone:
 		e.acceptDelete(now, a)
 	case a.evicts && answer.Outcome == response.Busy:
 		e.retryLater(now, a, max(answer.RetryAfter, budgetRetry))

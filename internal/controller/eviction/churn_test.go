@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
@@ -79,27 +78,6 @@ func flaps(t *testing.T, times int, flap func(*World) []string) {
 	t.Logf("of %d pods %d were evicted", times, deleted.Load())
 	if deleted.Load() == 0 {
 		t.Error("the flaps show nothing")
-	}
-}
-
-// TestEachSafeguardIsNeeded verifies that each safeguard is needed: without it, at least one of the
-// random lives ends with errors.
-func TestEachSafeguardIsNeeded(t *testing.T) {
-	for _, safeguard := range eviction.Safeguards {
-		t.Run(safeguard, func(t *testing.T) {
-			var found atomic.Uint64
-			eachSeed(100_000, func(seed uint64) bool {
-				w := New(seed)
-				w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
-				if wrong := Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {
-					t.Logf("seed %d: %s", seed, wrong[0])
-				}
-				return found.Load() == 0
-			})
-			if found.Load() == 0 {
-				t.Error("nothing went wrong without it")
-			}
-		})
 	}
 }
 

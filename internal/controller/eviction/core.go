@@ -60,7 +60,6 @@ const DefaultInFlight = 100
 // announces that the deletion is cancelled.
 type Core struct {
 	options Options
-	broke   *safeguards
 
 	mirror    mirror
 	devices   deviceMirror
@@ -70,11 +69,6 @@ type Core struct {
 	notes     notes
 	statuses  ruleStatuses
 	out       outbox
-}
-
-// safeguards can be disabled by tests, one at a time, to show that each is needed.
-type safeguards struct {
-	noUID, noLiveRead, noRetry, noTimeAdded, noNote, noWitness, noDeviceRead bool
 }
 
 // Stats are counters kept by the Core.
@@ -89,17 +83,17 @@ func New(options Options) *Core {
 	if options.InFlight <= 0 {
 		options.InFlight = DefaultInFlight
 	}
-	c := &Core{options: options, broke: &safeguards{}}
+	c := &Core{options: options}
 	clock := clock{options.Wall}
-	c.dating = dating{clock, c.broke}
+	c.dating = dating{clock}
 	c.mirror, c.devices = newMirror(clock), newDeviceMirror(c.dating)
 	c.deadlines = deadlines{out: &c.out, pending: map[string]int{}}
-	c.notes = notes{out: &c.out, broke: c.broke, silent: options.Watches, written: map[response.Ticket]*node{}}
+	c.notes = notes{out: &c.out, silent: options.Watches, written: map[response.Ticket]*node{}}
 	c.statuses = ruleStatuses{
 		clock: clock, out: &c.out, mirror: &c.mirror, devices: &c.devices, silent: options.Watches, written: map[response.Ticket]*rule{},
 	}
 	c.evictor = evictor{
-		options: options, broke: c.broke, out: &c.out, mirror: &c.mirror, devices: &c.devices, dating: c.dating,
+		options: options, out: &c.out, mirror: &c.mirror, devices: &c.devices, dating: c.dating,
 		deadlines: &c.deadlines, statuses: &c.statuses, attempts: map[response.Ticket]*attempt{},
 	}
 	return c

@@ -24,7 +24,6 @@ import (
 // never early.
 type dating struct {
 	clock clock
-	broke *safeguards
 }
 
 // nodeTaints returns the node's current taints; n is the node as observed before.
@@ -62,14 +61,11 @@ func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Hel
 
 // taintSince returns the start of a taint according to the node object.
 func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Time) time.Time {
-	if !taint.TimeAdded.IsZero() && !d.broke.noTimeAdded {
+	if !taint.TimeAdded.IsZero() {
 		return taint.TimeAdded.Time
 	}
 	if since, ok := noted[Held{Taint: *taint}.ID()]; ok {
 		return since
-	}
-	if d.broke.noWitness {
-		return time.Time{}
 	}
 	return seen.Witness
 }
@@ -77,7 +73,7 @@ func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Tim
 // TaintedSince returns the start of one of the node's taints according to the node object: the time
 // in the taint, the note or the managed fields, or zero if none of them has it.
 func (n Node) TaintedSince(taint *v1.Taint) time.Time {
-	d := dating{broke: &safeguards{}}
+	var d dating
 	return d.taintSince(taint, n, d.notedSince(n))
 }
 
@@ -85,7 +81,7 @@ func (n Node) TaintedSince(taint *v1.Taint) time.Time {
 // another list of taints.
 func (d dating) notedSince(seen Node) map[string]time.Time {
 	n, ok := parseNote(seen.Note)
-	if !ok || d.broke.noNote || !n.Of.Equal(seen.Witness) && !d.broke.noWitness {
+	if !ok || !n.Of.Equal(seen.Witness) {
 		return nil
 	}
 	return n.Since
@@ -122,7 +118,7 @@ func (d dating) sliceTaints(now time.Time, s, before *slice, missed bool) map[st
 // deviceTaint is sliceTaints for a single taint of a slice or a rule.
 func (d dating) deviceTaint(now time.Time, taint v1.Taint, known []Held, missed bool) Held {
 	var said time.Time
-	if !taint.TimeAdded.IsZero() && !d.broke.noTimeAdded {
+	if !taint.TimeAdded.IsZero() {
 		said = taint.TimeAdded.Time
 	}
 	if before, had := findTaint(known, &taint); had && said.Equal(before.reported) {

@@ -88,8 +88,7 @@ func saysTheSame(a, b string) bool {
 // A node is in the list late at most once, and only while its note must be written. One write of a
 // node's note is in flight at a time: node.noting is set exactly for the nodes in written.
 type notes struct {
-	out   *outbox
-	broke *safeguards
+	out *outbox
 
 	silent  bool                      // Options.Watches: no note is written
 	late    []*node                   // nodes with notes to write, in order of discovery
@@ -102,7 +101,7 @@ func (n *notes) check(now time.Time, of *node, rewritten bool) {
 	if rewritten {
 		of.noteTries, of.noteAt = 0, now.Add(settled)
 	}
-	if n.silent || n.broke.noNote || saysTheSame(of.note, of.wantedNote()) {
+	if n.silent || saysTheSame(of.note, of.wantedNote()) {
 		n.drop(of)
 		return
 	}
