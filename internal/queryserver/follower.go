@@ -6,7 +6,6 @@ package queryserver
 import (
 	"context"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -187,16 +186,6 @@ type change struct {
 	profiles []*plugins.Profile
 }
 
-// sameKind reports whether the object is of one of the kinds.
-func (c change) sameKind(kinds ...metav1.Object) bool {
-	for _, k := range kinds {
-		if reflect.TypeOf(k) == reflect.TypeOf(c.object) {
-			return true
-		}
-	}
-	return false
-}
-
 // lane processes questions in a World, one at a time. Its goroutine owns all fields but changes. A
 // lane of a follower follows the watches; the lane of a fork does not.
 type lane struct {
@@ -239,7 +228,8 @@ func (l *lane) apply(c change) {
 		l.setProfiles(c.profiles)
 		return
 	}
-	if c.sameKind(&v1.Namespace{}, &schedulingv1.PriorityClass{}, &nodev1.RuntimeClass{}) {
+	switch c.object.(type) {
+	case *v1.Namespace, *schedulingv1.PriorityClass, *nodev1.RuntimeClass:
 		l.catalog = nil
 	}
 	if c.gone {

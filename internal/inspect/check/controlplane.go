@@ -243,23 +243,12 @@ func (j *judge) checkGroups() {
 // isHeld reports whether a scheduler of this name holds a Lease: schedulers usually name their
 // Lease after themselves.
 func (j *judge) isHeld(name string) bool {
-	for lease := range j.Leases {
-		if strings.HasSuffix(lease, "/"+name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(j.Leases)), func(lease string) bool { return strings.HasSuffix(lease, "/"+name) })
 }
 
 // processesNamed lists the visible processes of a program.
 func (j *judge) processesNamed(name string) []Process {
-	var found []Process
-	for _, p := range j.Processes {
-		if p.Name == name {
-			found = append(found, p)
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(j.Processes), func(p Process) bool { return p.Name != name })
 }
 
 // joinPlaces joins the locations of processes.

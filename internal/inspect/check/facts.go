@@ -76,10 +76,9 @@ type Count struct{ All, Waiting int }
 
 // Failing is a container of Berth in a waiting state, such as ImagePullBackOff.
 type Failing struct {
-	Part   deploy.Part
-	Where  string // namespace/pod
-	Image  string
-	Reason string
+	Part          deploy.Part
+	Where         string // namespace/pod
+	Image, Reason string
 }
 
 // Controller is the name of Berth's controller as a Process.
@@ -113,7 +112,7 @@ func (p *Process) flagList(name string) (all []string) {
 // --name value.
 func (p *Process) flagValues(name string) (values []string) {
 	for i, arg := range p.Args {
-		if value, ok := cutPrefixes(arg, "--"+name+"=", "-"+name+"="); ok {
+		if flag, value, ok := strings.Cut(arg, "="); ok && (flag == "--"+name || flag == "-"+name) {
 			values = append(values, value)
 		} else if arg == "--"+name && i+1 < len(p.Args) {
 			values = append(values, p.Args[i+1])

@@ -226,16 +226,6 @@ func joinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// cutPrefixes removes the first matching prefix from the text.
-func cutPrefixes(text string, prefixes ...string) (string, bool) {
-	for _, prefix := range prefixes {
-		if rest, ok := strings.CutPrefix(text, prefix); ok {
-			return rest, true
-		}
-	}
-	return "", false
-}
-
 // RightsOf returns the findings about the caller's own permissions: denied lists the component's
 // permissions that the caller lacks.
 func RightsOf(part string, denied []string) []Finding {

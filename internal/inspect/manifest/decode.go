@@ -48,9 +48,8 @@ type step struct {
 
 // problem is a fault of a field.
 type problem struct {
-	line int32
-	path string
-	text string
+	line       int32
+	path, text string
 }
 
 // maxWords bounds the table of interned texts: label values, images, names. A larger table is

@@ -233,9 +233,8 @@ type Document struct {
 type place struct {
 	// file is an index of Set.files. line is the first line of the object in it, from 1. order is
 	// its position among all objects of the input, the sort key of mergePods.
-	file  int32
-	line  int32
-	order int32
+	file        int32
+	line, order int32
 	// Lines of the fields that reference another object; 0 if absent.
 	nodeName, priorityClass, runtimeClass int32
 }

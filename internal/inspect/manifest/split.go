@@ -9,7 +9,9 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"unicode"
+
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 // chunk is the text of one object, which is a document or an item of a List, with the number of its
@@ -62,7 +64,7 @@ func splitStream(r io.Reader, emit func(chunk) error) error {
 func firstByte(reader *bufio.Reader) (byte, error) {
 	for n := 64; ; n *= 2 {
 		ahead, err := reader.Peek(n)
-		if rest := bytes.TrimLeftFunc(ahead, unicode.IsSpace); len(rest) > 0 {
+		if rest := bytes.TrimSpace(ahead); len(rest) > 0 {
 			return rest[0], nil
 		}
 		if err != nil || n >= 1<<15 {
@@ -233,11 +235,10 @@ type jsonSplitter struct {
 	input *bufio.Reader
 	emit  func(chunk) error
 
-	line  int32
-	start int32
-	buf   []byte
-	depth int
-	word  []byte // last string at depth 1
+	line, start int32
+	buf         []byte
+	depth       int
+	word        []byte // last string at depth 1
 	// items is set while the array under "items" is open: its elements are at depth 2. wasList is
 	// set until the end of the enclosing object.
 	items, wasList bool
@@ -373,4 +374,25 @@ func (s *jsonSplitter) flushRest() error {
 		s.start = s.line
 	}
 	return s.flushChunk(false)
+}
+
+// inUTF8 returns a reader of the file's text in UTF-8. The file may be in UTF-16, with or without a
+// byte order mark, as written by PowerShell for kubectl get -o yaml > file.
+func inUTF8(reader *bufio.Reader) *bufio.Reader {
+	ahead, _ := reader.Peek(2)
+	// The file is too short to be anything but UTF-8.
+	if len(ahead) < 2 {
+		return reader
+	}
+	order := unicode.LittleEndian
+	switch first, second := ahead[0], ahead[1]; {
+	case first == 0xff && second == 0xfe, first == 0xfe && second == 0xff: // a mark, which determines the order
+	case first != 0 && second == 0: // a manifest begins with an ASCII character
+	case first == 0 && second != 0:
+		order = unicode.BigEndian
+	default:
+		return reader
+	}
+	decoder := unicode.UTF16(order, unicode.UseBOM).NewDecoder()
+	return bufio.NewReaderSize(transform.NewReader(reader, decoder), 1<<16)
 }

@@ -34,13 +34,12 @@ const (
 // Indexes instead of pointers let one slice hold the document, without an allocation for each
 // value.
 type node struct {
-	kind   nodeKind
-	quoted bool   // scalar in quotes or a block, always a string
-	line   int32  // line of the value, or of its key
-	key    string // key within a mapping
-	text   string // text of a scalar
-	first  int32
-	next   int32
+	kind        nodeKind
+	quoted      bool   // scalar in quotes or a block, always a string
+	line        int32  // line of the value, or of its key
+	key         string // key within a mapping
+	text        string // text of a scalar
+	first, next int32
 }
 
 // tree is a document. Its texts are substrings of the document's text, and it can be reset and

@@ -39,11 +39,9 @@ type Catalog struct {
 // type in a NodePool, or a template. If three NodePools allow the same instance type, it is offered
 // three times.
 type Offer struct {
-	Pool         string // name of the NodePool or the node group; otherwise the template's name
-	Type         string
-	Zone         string
-	CapacityType string
-	Price        float64 // per hour
+	Pool                     string // name of the NodePool or the node group; otherwise the template's name
+	Type, Zone, CapacityType string
+	Price                    float64 // per hour
 	// Node is a sample of such a node, without a name, with the labels, taints and allocatable
 	// resources visible to pods. It is never modified: nodes are copies.
 	Node *v1.Node

@@ -20,8 +20,7 @@ import (
 // nodes; divided by count, they are averages.
 type lot struct {
 	Node
-	count       int
-	pods        int
+	count, pods int
 	cpu, memory float64
 }
 

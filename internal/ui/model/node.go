@@ -19,18 +19,15 @@ import (
 // NodeInfo is the stored part of a node's object. It shares maps and slices with the object, and is
 // immutable.
 type NodeInfo struct {
-	eviction    eviction.Node
-	zone        string
-	roll        string
-	ready       string
-	cordoned    bool
-	labels      map[string]string
-	taints      []v1.Taint
-	conditions  []v1.NodeCondition
-	allocatable v1.ResourceList
-	capacity    v1.ResourceList
-	system      v1.NodeSystemInfo
-	created     int64
+	eviction              eviction.Node
+	zone, roll, ready     string
+	cordoned              bool
+	labels                map[string]string
+	taints                []v1.Taint
+	conditions            []v1.NodeCondition
+	allocatable, capacity v1.ResourceList
+	system                v1.NodeSystemInfo
+	created               int64
 }
 
 // NodeOf extracts the stored part of an object. The object must not be changed afterwards.

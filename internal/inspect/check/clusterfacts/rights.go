@@ -31,10 +31,7 @@ func AccessOf(client kubernetes.Interface, user string) AccessCheck {
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
 				Groups: []string{"system:serviceaccounts", "system:authenticated"}, ResourceAttributes: attributes},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			return false, err
-		}
-		return review.Status.Allowed, nil
+		return err == nil && review.Status.Allowed, err
 	}
 }
 
@@ -44,10 +41,7 @@ func OwnAccess(client kubernetes.Interface) AccessCheck {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			return false, err
-		}
-		return review.Status.Allowed, nil
+		return err == nil && review.Status.Allowed, err
 	}
 }
 

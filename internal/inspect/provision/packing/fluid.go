@@ -57,9 +57,8 @@ const fluidSteps = 150
 //
 // The weights of a bin add up to 1.
 type spreading struct {
-	f      *filler
-	counts []int
-	bins   []int
+	f            *filler
+	counts, bins []int
 	// leaders holds the positions in bins covered by the search. weights holds the shares of each
 	// bin's price borne by its resources and groups, and load holds the fill of its resources and
 	// groups by all things. Both are shared with the bin's leader.

@@ -28,16 +28,15 @@ type filler struct {
 	groups [][]int // by item: its groups
 	may    []bool  // by item and bin: whether the bin permits the item
 	// Scratch space of one fill.
-	room   []int64
-	full   []float64
-	weight []float64
-	order  []candidate
-	spare  []int // by group: the remaining capacity of the bin
-	spares []int // spare of an empty bin
-	chosen []float64
-	parts  []Part
-	search fullest
-	work   int // number of examined candidates
+	room         []int64
+	full, weight []float64
+	order        []candidate
+	spare        []int // by group: the remaining capacity of the bin
+	spares       []int // spare of an empty bin
+	chosen       []float64
+	parts        []Part
+	search       fullest
+	work         int // number of examined candidates
 }
 
 // candidate is an item that may go into the bin being filled.
