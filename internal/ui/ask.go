@@ -33,7 +33,6 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/ui/changefeed"
-	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
 const (
@@ -291,9 +290,6 @@ func toForeseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *F
 	slices.SortFunc(f.Then, func(a, b NodeThen) int { return cmp.Compare(a.Name, b.Name) })
 	return f
 }
-
-// mostChosen bounds the listed pods of a workload.
-const mostChosen = 2000
 
 // choosePods serves GET /api/pods?namespace=&workload=&priority=.
 func choosePods(c *model.Cluster, r *http.Request) (int, any) {

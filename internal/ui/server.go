@@ -313,9 +313,12 @@ func nodeOf(c *model.Cluster, r *http.Request) (int, any) {
 	return http.StatusNotFound, fault("there is no node with that name")
 }
 
-// mostFound is the maximum number of nodes and pods listed by a search; users do not read longer
-// lists.
-const mostFound = 20
+const (
+	// mostFound bounds the nodes and pods listed by a search; users do not read longer lists.
+	mostFound = 20
+	// mostChosen bounds the listed pods of a workload.
+	mostChosen = 2000
+)
 
 // find serves GET /api/find?q=TEXT.
 func find(c *model.Cluster, r *http.Request) (int, any) {

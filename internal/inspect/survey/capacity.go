@@ -6,7 +6,6 @@ package survey
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -166,13 +165,5 @@ func (g *Group) addNode(n *cluster.Node, closed bool, typical Room) {
 
 // addRoom returns the sum of two rooms.
 func (r Room) addRoom(o Room) Room {
-	return Room{addSaturating(r.CPU, o.CPU), addSaturating(r.Memory, o.Memory), addSaturating(r.Pods, o.Pods)}
-}
-
-// addSaturating adds with saturation, because a pod's request may be close to the largest number.
-func addSaturating(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
+	return Room{rules.Sum(r.CPU, o.CPU), rules.Sum(r.Memory, o.Memory), rules.Sum(r.Pods, o.Pods)}
 }

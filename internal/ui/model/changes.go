@@ -85,35 +85,24 @@ func (c *Cluster) More() bool { return len(c.dirtyNodes) > 0 || len(c.dirtyPods)
 // showPod updates a pod's rows in the queue and among the evictions. The pod may have been removed.
 func (c *Cluster) showPod(uid types.UID, d *Delta) {
 	p := c.pods[uid]
-	was, shown := c.queue[uid]
-	switch waits := p != nil && p.isWaiting(); {
-	case waits:
-		row := p.waitingRow()
+	var waiting Waiting
+	if p != nil && p.isWaiting() {
+		waiting = p.waitingRow()
 		if c.grouped && p.group != "" {
-			row.Group = p.groupName().String()
+			waiting.Group = p.groupName().String()
 		}
-		if row.Reason == "" && row.Message == "" {
-			row.Message = c.whyUntried(p)
+		if waiting.Reason == "" && waiting.Message == "" {
+			waiting.Message = c.whyUntried(p)
 		}
-		if !shown || row != was {
-			c.queue[uid] = row
-			d.Queue.Rows = append(d.Queue.Rows, row)
-		}
-	case shown:
-		delete(c.queue, uid)
-		d.Queue.Gone = append(d.Queue.Gone, string(uid))
 	}
+	replaceIn(d.Queue, c.queue, uid, waiting)
 
 	before, shown := c.evictions[uid]
 	row, leaves := c.leavingRow(p)
-	switch {
-	case leaves && (!shown || row != before):
-		c.evictions[uid] = row
-		d.Evictions.Rows = append(d.Evictions.Rows, row)
-	case !leaves && shown:
-		delete(c.evictions, uid)
-		d.Evictions.Gone = append(d.Evictions.Gone, string(uid))
+	if !leaves {
+		row = Leaving{}
 	}
+	replaceIn(d.Evictions, c.evictions, uid, row)
 
 	// The node's row contains the number of pods that must leave.
 	if leaves != shown {

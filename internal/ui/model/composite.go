@@ -160,14 +160,7 @@ func (ts *Trees) showTrees(set *Set[Composite]) {
 // showComposite replaces the shown row of a composite. A zero row removes it.
 func (ts *Trees) showComposite(name types.NamespacedName, row Composite, set *Set[Composite]) {
 	tree := ts.byName[name]
-	switch {
-	case row == tree.shown:
-	case row == Composite{}:
-		set.Gone = append(set.Gone, tree.shown.Key)
-	default:
-		set.Rows = append(set.Rows, row)
-	}
-	tree.shown = row
+	replaceRow(set, tree.shown.Key, &tree.shown, row)
 	// The composite has neither an object nor children.
 	if tree.info == nil && len(tree.groups)+len(tree.composites) == 0 {
 		delete(ts.byName, name)

@@ -131,14 +131,7 @@ func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	if !c.grouped || !g.waits() && !g.treeWaits {
 		row = Group{} // the group does not wait
 	}
-	switch {
-	case row == g.shown:
-	case row == Group{}:
-		set.Gone = append(set.Gone, g.shown.Key)
-	default:
-		set.Rows = append(set.Rows, row)
-	}
-	g.shown = row
+	replaceRow(set, g.shown.Key, &g.shown, row)
 	// The group has neither an object nor pods.
 	if g.info == nil && g.pods == 0 {
 		delete(c.groups, name)

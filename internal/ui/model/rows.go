@@ -163,3 +163,24 @@ func (s *Set[T]) orNil() *Set[T] {
 	}
 	return s
 }
+
+// replaceRow replaces a shown row. A zero row is not shown.
+func replaceRow[T comparable](set *Set[T], key string, shown *T, row T) {
+	switch {
+	case row == *shown:
+	case row == *new(T):
+		set.Gone = append(set.Gone, key)
+	default:
+		set.Rows = append(set.Rows, row)
+	}
+	*shown = row
+}
+
+// replaceIn replaces a row among the shown rows of pods.
+func replaceIn[T comparable](set *Set[T], rows map[types.UID]T, uid types.UID, row T) {
+	shown := rows[uid]
+	replaceRow(set, string(uid), &shown, row)
+	if rows[uid] = row; row == *new(T) {
+		delete(rows, uid)
+	}
+}
