@@ -20,6 +20,8 @@ import (
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // bootstrapHook replaces two upstream hooks that create the default roles and the system priority
@@ -61,10 +63,8 @@ func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 			return
 		}
 		klog.FromContext(ctx).Info("Default roles and priority classes not complete yet", "err", err)
-		select {
-		case <-ctx.Done():
+		if !pacing.Sleep(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

@@ -3,7 +3,10 @@
 
 package pacing
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Later returns the later of two times. The zero time is earlier than any other.
 func Later(a, b time.Time) time.Time {
@@ -19,4 +22,14 @@ func Earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// Sleep waits for a duration, and returns false if the context ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // These are the bounds of a log, in total and per event. It is better to write an event late than
@@ -289,9 +290,6 @@ func (l *Log) awaitTurn(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil && l.Busy() && !l.limit.TryAccept() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second / perSecond):
-		}
+		pacing.Sleep(ctx, time.Second/perSecond)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	recordutil "k8s.io/client-go/tools/record/util"
 	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // toEvent converts an event to the API's type. Like in client-go, an event about an object without
@@ -86,14 +88,8 @@ func (l *Log) retrySend(ctx context.Context, event *v1.Event, send func(context.
 
 		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about",
 			klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)
-		if try >= maxTries(err) {
+		if try >= maxTries(err) || !pacing.Sleep(ctx, min(time.Duration(try)*time.Second, longestPause)) {
 			return
-		}
-
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(min(time.Duration(try)*time.Second, longestPause)):
 		}
 	}
 }

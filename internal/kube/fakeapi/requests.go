@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -27,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // target is the object or list addressed by a request.
@@ -72,7 +73,7 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 		f = fault(r)
 	}
 
-	if !sleepFor(r, f.Late) {
+	if f.Late > 0 && !pacing.Sleep(r.Context(), f.Late) {
 		return nil, r.Context().Err()
 	}
 	switch {
@@ -90,24 +91,10 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.Unanswered {
 		return nil, io.ErrUnexpectedEOF
 	}
-	if !sleepFor(r, f.Slow) {
+	if f.Slow > 0 && !pacing.Sleep(r.Context(), f.Slow) {
 		return nil, r.Context().Err()
 	}
 	return response, nil
-}
-
-// sleepFor waits, and returns false if the request's context ends first. A wait of 0 returns
-// immediately.
-func sleepFor(r *http.Request, d time.Duration) bool {
-	if d == 0 {
-		return true
-	}
-	select {
-	case <-time.After(d):
-		return true
-	case <-r.Context().Done():
-		return false
-	}
 }
 
 // failureResponse returns a response with an error, as a Status object.

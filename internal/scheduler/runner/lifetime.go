@@ -7,6 +7,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // lifetime holds the contexts that bound the scheduler's work. Run sets them before it starts any
@@ -31,10 +33,5 @@ func (l *lifetime) retryUntilStopped(ctx context.Context, try func(context.Conte
 // sleepAbout sleeps for about d, and returns false if the scheduler stops. Because of the jitter,
 // requests that failed together are not retried together.
 func (l *lifetime) sleepAbout(d time.Duration) bool {
-	select {
-	case <-l.running.Done():
-		return false
-	case <-time.After(d/2 + rand.N(d)):
-		return true
-	}
+	return pacing.Sleep(l.running, d/2+rand.N(d))
 }

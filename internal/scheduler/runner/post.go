@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/metrics"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // poster sends the two requests needed for every pod, which create its binding and the event about
@@ -116,13 +118,8 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 			}
 		}
 		comeBack, err := p.sendRequest(ctx, &to, body.Bytes())
-		if comeBack == 0 || try == mostTries {
+		if comeBack == 0 || try == mostTries || !pacing.Sleep(ctx, comeBack) {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(comeBack):
 		}
 	}
 }

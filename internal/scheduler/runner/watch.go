@@ -23,6 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/kube/feed"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // watches passes the API server's objects of each kind to the core. All feeds are created before
@@ -110,10 +111,8 @@ func (w *watches) watchRooms(ctx context.Context) {
 	klog.FromContext(ctx).Info("No room is kept for pods that berth moves: the Lease that shows it cannot be read", "err", err)
 	w.feeds = append(w.feeds, func(ctx context.Context) {
 		for err != nil {
-			select {
-			case <-ctx.Done():
+			if !pacing.Sleep(ctx, leaseAgain) {
 				return
-			case <-time.After(leaseAgain):
 			}
 			asking, cancel := context.WithTimeout(ctx, readWithin)
 			ask(asking)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // watchDevices watches the device kinds if the API server serves them. Otherwise it adds a feed
@@ -123,10 +124,8 @@ func (w *watches) awaitKinds(
 	ctx context.Context, what string, tryList func(context.Context) error, follows func() ([]cycle.Kind, []func(context.Context)),
 ) {
 	for {
-		select {
-		case <-ctx.Done():
+		if !pacing.Sleep(ctx, devicesAgain) {
 			return
-		case <-time.After(devicesAgain):
 		}
 		asking, cancel := context.WithTimeout(ctx, readWithin)
 		err := tryList(asking)

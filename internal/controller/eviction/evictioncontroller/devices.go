@@ -96,10 +96,8 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 				said = true
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !pacing.Sleep(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

@@ -99,10 +99,7 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 			said = true
 		}
 
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		pacing.Sleep(ctx, wait)
 	}
 	return false
 }
