@@ -5,7 +5,6 @@ package scheduler
 
 import (
 	"crypto/subtle"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/kube/guard"
+	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
 // withDecisions adds endpoints for the configuration in use and the last decision about each pod.
@@ -50,14 +50,8 @@ func (p *process) serveDecision(w http.ResponseWriter, r *http.Request) {
 
 // writeAnswer writes an uncacheable JSON document.
 func writeAnswer(w http.ResponseWriter, document any) {
-	encoded, err := json.Marshal(document)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(append(encoded, '\n'))
+	serve.WriteJSON(w, document)
 }
 
 // isLoopback reports whether an address is reachable only from this machine.

@@ -75,7 +75,7 @@ func (e *Endpoints) Handler() http.Handler {
 	paths := slices.Clone(mux.paths)
 	mux.Handle("/statusz", e.newStatusz(paths))
 	mux.ServeMux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, map[string]any{"paths": mux.paths})
+		WriteJSON(w, map[string]any{"paths": mux.paths})
 	})
 	return readOnly(mux)
 }
@@ -168,10 +168,10 @@ func (e *Endpoints) metricsHandler() http.Handler {
 }
 
 // serveConfigz serves /configz.
-func (e *Endpoints) serveConfigz(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Config()) }
+func (e *Endpoints) serveConfigz(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, e.Config()) }
 
-// writeJSON responds with a value, or with the error if it cannot be encoded as JSON.
-func writeJSON(w http.ResponseWriter, value any) {
+// WriteJSON responds with a value, or with the error if it cannot be encoded as JSON.
+func WriteJSON(w http.ResponseWriter, value any) {
 	encoded, err := json.Marshal(value)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
