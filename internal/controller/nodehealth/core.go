@@ -242,22 +242,12 @@ func (c *Core) Wake(now time.Time) time.Time {
 
 // sortedNodes returns the nodes by name, so that results do not depend on map order.
 func (c *Core) sortedNodes() []*node {
-	nodes := make([]*node, 0, len(c.nodes))
-	for _, n := range c.nodes {
-		nodes = append(nodes, n)
-	}
-	slices.SortFunc(nodes, func(a, b *node) int { return cmp.Compare(a.Name, b.Name) })
-	return nodes
+	return slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // sortedZones returns the zones by name, for the same reason.
 func (c *Core) sortedZones() []*zone {
-	zones := make([]*zone, 0, len(c.zones))
-	for _, z := range c.zones {
-		zones = append(zones, z)
-	}
-	slices.SortFunc(zones, func(a, b *zone) int { return cmp.Compare(a.name, b.name) })
-	return zones
+	return slices.SortedFunc(maps.Values(c.zones), func(a, b *zone) int { return cmp.Compare(a.name, b.name) })
 }
 
 // wallTime converts to wall-clock time.

@@ -4,6 +4,7 @@
 package gang
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 
@@ -189,20 +190,14 @@ func (r *Request) OrderMatters() bool {
 // LowestPriority returns the lowest priority of the members. Victims for all members must have a
 // lower priority.
 func (r *Request) LowestPriority() int32 {
-	lowest := r.Members[0].Asked.Class.Priority
-	for _, m := range r.Members {
-		lowest = min(lowest, m.Asked.Class.Priority)
-	}
-	return lowest
+	return slices.MinFunc(r.Members, byPriority).Asked.Class.Priority
 }
 
 func (r *Request) highestPriority() int32 {
-	highest := r.Members[0].Asked.Class.Priority
-	for _, m := range r.Members {
-		highest = max(highest, m.Asked.Class.Priority)
-	}
-	return highest
+	return slices.MaxFunc(r.Members, byPriority).Asked.Class.Priority
 }
+
+func byPriority(a, b *Member) int { return cmp.Compare(a.Asked.Class.Priority, b.Asked.Class.Priority) }
 
 // keepsBudgets reports whether the profile guarantees that no budget is violated for the group.
 func (r *Request) keepsBudgets() bool {

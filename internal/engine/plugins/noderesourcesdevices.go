@@ -261,29 +261,27 @@ func classSelects(class *resourcev1.DeviceClass, driver string, device *resource
 
 // sliceReaches reports whether the node can use the devices of a slice.
 func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, error) {
-	switch {
-	case spec.AllNodes != nil && *spec.AllNodes:
-		return true, nil
-	case spec.NodeName != nil && *spec.NodeName != "":
-		return *spec.NodeName == n.Name, nil
-	case spec.NodeSelector != nil:
-		return selectorReaches(spec.NodeSelector, n)
-	}
-	return true, nil
+	return isReached(spec.AllNodes, spec.NodeName, spec.NodeSelector, n, true)
 }
 
 // deviceReaches reports whether the node can use a device of a slice with perDeviceNodeSelection. A
 // device without a node selection is not reached.
 func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
+	return isReached(device.AllNodes, device.NodeName, device.NodeSelector, n, false)
+}
+
+// isReached reports whether a node selection includes the node. without is the result without a
+// selection.
+func isReached(all *bool, name *string, selector *v1.NodeSelector, n *cluster.Node, without bool) (bool, error) {
 	switch {
-	case device.AllNodes != nil && *device.AllNodes:
+	case all != nil && *all:
 		return true, nil
-	case device.NodeName != nil && *device.NodeName != "":
-		return *device.NodeName == n.Name, nil
-	case device.NodeSelector != nil:
-		return selectorReaches(device.NodeSelector, n)
+	case name != nil && *name != "":
+		return *name == n.Name, nil
+	case selector != nil:
+		return selectorReaches(selector, n)
 	}
-	return false, nil
+	return without, nil
 }
 
 // selectorReaches reports whether a selector selects the node; an invalid one is an error.

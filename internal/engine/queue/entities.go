@@ -93,8 +93,7 @@ func (es *entities) regroup(item *Item, nameOf entityNamer) {
 	es.move(is, item.place, 1)
 }
 
-// move adds change to the number of an entity's items in a place. It is used for items that enter
-// or leave an entity; follow is used for items that change places.
+// move adds change to the number of an entity's items in a place, and updates the entity's place.
 func (es *entities) move(e *groupEntity, place Place, change int) {
 	es.places[e.place]--
 	e.places[place] += change
@@ -127,13 +126,7 @@ func (es *entities) follow(item *Item, from, to Place) {
 		return
 	}
 	e.places[from]--
-	e.places[to]++
-	es.places[e.place]--
-	e.place = e.findPlace()
-	es.places[e.place]++
-	if e.place == Taken {
-		e.lastPlace = Taken
-	}
+	es.move(e, to, 1)
 }
 
 // findPlace returns the most advanced place of any item, or Taken if all items are Taken.

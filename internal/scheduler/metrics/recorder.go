@@ -136,12 +136,17 @@ func queueOf(place queue.Place) string {
 	return place.String()
 }
 
+// choose returns the first label if the condition is met, and otherwise the second.
+func choose(met bool, label, otherwise string) string {
+	if met {
+		return label
+	}
+	return otherwise
+}
+
 // entity returns upstream's label of pod groups, and of pods without a group.
 func entity(group bool) string {
-	if group {
-		return string(fwk.PodGroupKeyType)
-	}
-	return string(fwk.PodKeyType)
+	return choose(group, string(fwk.PodGroupKeyType), string(fwk.PodKeyType))
 }
 
 // EntityQueued counts a pod group, or a pod without a group, entering a queue. Like upstream, it
@@ -206,10 +211,7 @@ func (r *Recorder) GeneratedPlacements(profile string, count int) {
 
 // EvaluatedPlacements counts evaluated placements, and measures the time taken.
 func (r *Recorder) EvaluatedPlacements(profile string, feasible bool, count int, took time.Duration) {
-	result := "infeasible"
-	if feasible {
-		result = "feasible"
-	}
+	result := choose(feasible, "feasible", "infeasible")
 	r.evaluations.WithLabelValues(result, profile).Add(float64(count))
 	for range count {
 		r.evaluationDuration.WithLabelValues(result, profile).Observe(took.Seconds())
@@ -218,10 +220,7 @@ func (r *Recorder) EvaluatedPlacements(profile string, feasible bool, count int,
 
 // RemovedVictims measures the removal of victims.
 func (r *Recorder) RemovedVictims(group, ok bool, took time.Duration) {
-	result := "success"
-	if !ok {
-		result = "error"
-	}
+	result := choose(ok, "success", "error")
 	r.removals.WithLabelValues(result).Inc()
 	r.removalDuration.WithLabelValues(result).Observe(took.Seconds())
 	r.executionDuration.WithLabelValues(entity(group), result).Observe(took.Seconds())
@@ -229,11 +228,8 @@ func (r *Recorder) RemovedVictims(group, ok bool, took time.Duration) {
 
 // Permitted measures a wait at Permit.
 func (r *Recorder) Permitted(result string, took time.Duration) {
-	code := fwk.Unschedulable
-	if result == "allowed" {
-		code = fwk.Success
-	}
-	r.permitWait.WithLabelValues(code.String()).Observe(took.Seconds())
+	code := choose(result == "allowed", fwk.Success.String(), fwk.Unschedulable.String())
+	r.permitWait.WithLabelValues(code).Observe(took.Seconds())
 }
 
 // AwaitedDevice measures a wait for devices, and counts it if the devices have binding conditions.
@@ -246,11 +242,7 @@ func (r *Recorder) AwaitedDevice(profile, driver, how string, conditions bool, t
 
 // MadeClaim counts claims for extended resources.
 func (r *Recorder) MadeClaim(ok bool) {
-	status := "success"
-	if !ok {
-		status = "failure"
-	}
-	r.claims.WithLabelValues(status, "false", "", "Pod").Inc() // for extended resources
+	r.claims.WithLabelValues(choose(ok, "success", "failure"), "false", "", "Pod").Inc() // for extended resources
 }
 
 // VolumesFailed counts errors with the volumes of pods.
@@ -269,11 +261,7 @@ func (r *Recorder) Handled(resource queue.Resource, action queue.Action, took ti
 
 // Hinted measures a queueing hint.
 func (r *Recorder) Hinted(plugin, event string, wake bool, took time.Duration) {
-	hint := "QueueSkip"
-	if wake {
-		hint = "Queue"
-	}
-	r.hints.WithLabelValues(plugin, event, hint).Observe(took.Seconds())
+	r.hints.WithLabelValues(plugin, event, choose(wake, "Queue", "QueueSkip")).Observe(took.Seconds())
 }
 
 // BindRefused counts a refused binding.
@@ -283,11 +271,7 @@ func (r *Recorder) BindRefused(reason string) {
 
 // PreHinted counts calls of a plugin's PreQueueingHintFn.
 func (r *Recorder) PreHinted(plugin string, narrowed bool) {
-	result := "all_pods"
-	if narrowed {
-		result = "narrowed"
-	}
-	r.preHints.WithLabelValues(plugin, result).Inc()
+	r.preHints.WithLabelValues(plugin, choose(narrowed, "narrowed", "all_pods")).Inc()
 }
 
 // Panicked counts decisions, and calls of plugins outside of them, that panicked.

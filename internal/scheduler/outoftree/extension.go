@@ -206,7 +206,7 @@ func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	y.whileOpen(func() {
 		status = x.plugin.(fwk.ReservePlugin).Reserve(y.ctx, y.state, y.onNode(a.Node), a.Node)
 	})
-	return x.rejectionOf(status, "Reserve")
+	return rejectionOf(status, x.name, "Reserve")
 }
 
 // Unreserve implements cycle.Reserver. It is guarded: other plugins' reservations must be undone
@@ -216,13 +216,14 @@ func (x *extension) Unreserve(a *cycle.Attempt) {
 	_ = x.callGuarded("Unreserve", func() { x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node) })
 }
 
-// rejectionOf converts the status of an extension point that can reject a pod; nil for success.
-func (x *extension) rejectionOf(status *fwk.Status, point string) *plugins.Rejection {
+// rejectionOf converts a plugin's status at an extension point that can reject a pod; nil for
+// success.
+func rejectionOf(status *fwk.Status, plugin, point string) *plugins.Rejection {
 	switch {
 	case status.IsSuccess():
 		return nil
 	case status.IsRejected():
-		return toRejection(status, x.name)
+		return toRejection(status, plugin)
 	}
 	return &plugins.Rejection{Err: statusError(status, point)}
 }
@@ -243,7 +244,7 @@ func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration)
 	if status.IsWait() {
 		return nil, max(min(wait, maxWait), 1) // a zero wait ends immediately, but it is still a wait
 	}
-	return x.rejectionOf(status, "Permit"), 0
+	return rejectionOf(status, x.name, "Permit"), 0
 }
 
 // Needed implements cycle.PreBinder. It calls the plugin's PreBindPreFlight before PreBind is

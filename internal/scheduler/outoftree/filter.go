@@ -116,14 +116,7 @@ func (p *filter) askPlugin(y *session, v *view) *plugins.Rejection {
 	if v.err != nil {
 		return &plugins.Rejection{Err: v.err}
 	}
-	status := p.node.Filter(y.ctx, v.state, y.pod, v.info)
-	switch {
-	case status.IsSuccess():
-		return nil
-	case status.IsRejected():
-		return toRejection(status, p.name)
-	}
-	return &plugins.Rejection{Err: statusError(status, "Filter")}
+	return rejectionOf(p.node.Filter(y.ctx, v.state, y.pod, v.info), p.name, "Filter")
 }
 
 // toRejection converts a status. Out-of-tree plugins do not define codes, so the plugin's name is
