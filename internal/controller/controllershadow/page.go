@@ -10,6 +10,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
 // page is the content of a report, in sentences and tables. Markdown and HTML are rendered from the
@@ -120,15 +122,15 @@ func (r Reports) savedSection() section {
 	s := section{Title: "What Berth would have done differently", Head: []string{"", ""}}
 	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }
 	if c := r.Controller; c != nil {
-		e, t := c.Tallies[Eviction], c.Tallies[Taint]
-		add("pods that were evicted without a reason at that moment", fmt.Sprint(count0(e, OnlyOther)))
-		add("pods that were due for eviction and still existed a minute later", fmt.Sprint(count0(e, OnlyBerth)))
-		add("pods that were evicted late", fmt.Sprintf("%d, %s in all, %s at most", count0(e, Later),
-			formatSpan(lateTotal(e)), formatSpan(latestBy(e))))
-		add("pods that were evicted too early", fmt.Sprint(count0(e, Earlier)))
-		add("taints for a node's health that came or went late", fmt.Sprintf("%d, %s at most", count0(t, Later), formatSpan(latestBy(t))))
-		add("taints that only Berth would have added or removed", fmt.Sprint(count0(t, OnlyBerth)))
-		add("taints that only the other controller added or removed", fmt.Sprint(count0(t, OnlyOther)))
+		e, t := c.tallyOf(Eviction), c.tallyOf(Taint)
+		add("pods that were evicted without a reason at that moment", fmt.Sprint(e.Outcomes[OnlyOther]))
+		add("pods that were due for eviction and still existed a minute later", fmt.Sprint(e.Outcomes[OnlyBerth]))
+		add("pods that were evicted late", fmt.Sprintf("%d, %s in all, %s at most", e.Outcomes[Later],
+			formatSeconds(e.LateSeconds), formatSeconds(e.MaxLateSeconds)))
+		add("pods that were evicted too early", fmt.Sprint(e.Outcomes[Earlier]))
+		add("taints for a node's health that came or went late", fmt.Sprintf("%d, %s at most", t.Outcomes[Later], formatSeconds(t.MaxLateSeconds)))
+		add("taints that only Berth would have added or removed", fmt.Sprint(t.Outcomes[OnlyBerth]))
+		add("taints that only the other controller added or removed", fmt.Sprint(t.Outcomes[OnlyOther]))
 	}
 
 	if p := r.Scheduler; p != nil {
@@ -144,26 +146,17 @@ func (r Reports) savedSection() section {
 	return s
 }
 
-// count0, lateTotal and latestBy return 0 if the kind was not compared.
-func count0(t *Tally, outcome Outcome) int {
-	if t == nil {
-		return 0
+// tallyOf returns an empty tally for a kind that was not compared.
+func (r *Report) tallyOf(kind Kind) *Tally {
+	if t := r.Tallies[kind]; t != nil {
+		return t
 	}
-	return t.Outcomes[outcome]
+	return &Tally{}
 }
 
-func lateTotal(t *Tally) time.Duration {
-	if t == nil {
-		return 0
-	}
-	return time.Duration(t.LateSeconds * float64(time.Second))
-}
-
-func latestBy(t *Tally) time.Duration {
-	if t == nil {
-		return 0
-	}
-	return time.Duration(t.MaxLateSeconds * float64(time.Second))
+// formatSeconds formats a number of seconds like formatSpan.
+func formatSeconds(seconds float64) string {
+	return formatSpan(time.Duration(seconds * float64(time.Second)))
 }
 
 // formatShare formats a part of a whole, with its percentage.
@@ -184,8 +177,8 @@ var saysOutcome = map[Outcome]string{
 func (r *Report) buildSections() []section {
 	sums := section{Title: "Node health and evictions", Head: []string{"decisions", "evictions", "taints"}}
 	for _, outcome := range Outcomes {
-		sums.Rows = append(sums.Rows, []string{saysOutcome[outcome], fmt.Sprint(count0(r.Tallies[Eviction], outcome)),
-			fmt.Sprint(count0(r.Tallies[Taint], outcome))})
+		sums.Rows = append(sums.Rows, []string{saysOutcome[outcome], fmt.Sprint(r.tallyOf(Eviction).Outcomes[outcome]),
+			fmt.Sprint(r.tallyOf(Taint).Outcomes[outcome])})
 	}
 
 	sums.Rows = append(sums.Rows, []string{"both, of all",
@@ -217,7 +210,7 @@ func (p *Placements) buildSections() []section {
 		{"mean total of the node", fmt.Sprintf("%.1f", p.MeanTotal), fmt.Sprintf("%.1f", p.MeanBestTotal)},
 	}}
 	list := section{Title: "The widest gaps", Head: []string{"pod", "node", "total", "best node", "total", "why"}}
-	for _, all := range [][]Placement{p.Widest, p.Refused} {
+	for _, all := range [][]decision.Placement{p.Widest, p.Refused} {
 		for _, c := range all {
 			list.Rows = append(list.Rows, []string{c.Namespace + "/" + c.Name, c.Node, fmt.Sprint(c.Total), c.Best,
 				fmt.Sprint(c.BestTotal), c.Why})

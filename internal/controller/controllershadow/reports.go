@@ -5,7 +5,8 @@ package controllershadow
 
 import (
 	"encoding/json"
-	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
 // Reports are the reports of both components' shadows. Either may be missing: the two shadows are
@@ -17,34 +18,7 @@ type Reports struct {
 
 // Placements is the report of the scheduler's shadow, as written by package
 // internal/scheduler/schedulershadow.
-type Placements struct {
-	Since         time.Time   `json:"since"`
-	Until         time.Time   `json:"until"`
-	Pods          int         `json:"pods"`          // pods bound by the other scheduler
-	Best          int         `json:"best"`          // pods bound to a node with the highest total
-	Worse         int         `json:"worse"`         // pods bound to another feasible node
-	Rejected      int         `json:"rejected"`      // pods bound to a node rejected by Berth's filters
-	Unclear       int         `json:"unclear"`       // pods that could not be judged
-	MeanGain      float64     `json:"meanGain"`      // mean gain in points, over all judged pods
-	MeanGainWorse float64     `json:"meanGainWorse"` // mean gain in points, over the pods in Worse
-	MaxGain       int64       `json:"maxGain"`
-	MeanTotal     float64     `json:"meanTotal"`         // mean total of the chosen nodes
-	MeanBestTotal float64     `json:"meanBestTotal"`     // mean total of the best nodes
-	Widest        []Placement `json:"widest,omitempty"`  // the largest gains
-	Refused       []Placement `json:"refused,omitempty"` // the first rejected pods
-}
-
-// Placement is one pod bound by another scheduler.
-type Placement struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Node      string `json:"node"`
-	Outcome   string `json:"outcome"`
-	Best      string `json:"best,omitempty"`
-	Total     int64  `json:"total"`     // total score of Node, in points
-	BestTotal int64  `json:"bestTotal"` // total score of Best
-	Why       string `json:"why,omitempty"`
-}
+type Placements struct{ decision.Placements }
 
 // PlacementsOf parses the scheduler's report, or returns nil if the text is not such a report.
 // Unknown fields are ignored, so that a report of a newer version can be read.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/component-base/metrics"
+
+	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
 // TestMetricsTellAgreementAndGain verifies the metrics of the reports, as shown on a dashboard.
@@ -15,7 +17,7 @@ func TestMetricsTellAgreementAndGain(t *testing.T) {
 	registry.MustRegister(Metrics()...)
 	UpdateMetrics(Reports{
 		Controller: &Report{Tallies: map[Kind]*Tally{Eviction: {Decisions: 4, Outcomes: map[Outcome]int{AtOnce: 3, OnlyOther: 1}}}},
-		Scheduler:  &Placements{Best: 6, Worse: 3, Rejected: 1, MeanGain: 12.5},
+		Scheduler:  &Placements{decision.Placements{Best: 6, Worse: 3, Rejected: 1, MeanGain: 12.5}},
 	})
 	scraped, err := registry.Gather()
 	if err != nil {

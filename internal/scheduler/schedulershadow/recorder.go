@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 )
 
 // Recorder accumulates comparisons. It is safe for concurrent use: the scheduler's owner reports
@@ -25,7 +26,7 @@ type Recorder struct {
 
 // New returns a recorder that begins now.
 func New(now time.Time) *Recorder {
-	return &Recorder{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "Shadow", Since: now.UTC()}}
+	return &Recorder{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "Shadow", Placements: decision.Placements{Since: now.UTC()}}}
 }
 
 // Bound records a binding by the other scheduler, and the evaluation of all nodes at the time of
@@ -34,27 +35,27 @@ func New(now time.Time) *Recorder {
 func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear bool) {
 	// compare runs without the lock, because an evaluation has thousands of nodes.
 	c := compare(pod, node, e)
-	if unclear && c.Outcome != Best {
-		c.Outcome = Unclear
+	if unclear && c.Outcome != decision.Best {
+		c.Outcome = decision.Unclear
 	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Pods++
 	switch c.Outcome {
-	case Unclear:
+	case decision.Unclear:
 		r.report.Unclear++
 		return
-	case Rejected:
+	case decision.Rejected:
 		r.report.Rejected++
 		// Only the first refused pods are kept; all are counted.
 		if len(r.report.Refused) < answer.Most {
 			r.report.Refused = append(r.report.Refused, c)
 		}
 		return
-	case Best:
+	case decision.Best:
 		r.report.Best++
-	case Worse:
+	case decision.Worse:
 		r.report.Worse++
 		r.report.Widest = widest(r.report.Widest, c)
 		r.report.MaxGain = max(r.report.MaxGain, c.Gain())
@@ -72,8 +73,8 @@ func (r *Recorder) Report(now time.Time) *Report {
 	defer r.mu.Unlock()
 	report := r.report
 	report.Until = now.UTC()
-	report.Widest = append([]Comparison(nil), r.report.Widest...)
-	report.Refused = append([]Comparison(nil), r.report.Refused...)
+	report.Widest = append([]decision.Placement(nil), r.report.Widest...)
+	report.Refused = append([]decision.Placement(nil), r.report.Refused...)
 	if r.judged > 0 {
 		n := float64(r.judged)
 		report.MeanTotal, report.MeanBestTotal, report.MeanGain = float64(r.totals.chosen)/n,
@@ -87,8 +88,8 @@ func (r *Recorder) Report(now time.Time) *Report {
 
 // compare finds the chosen node among the verdicts. A failed evaluation, or a missing node, counts
 // as rejected.
-func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
-	c := Comparison{Namespace: pod.Namespace, Name: pod.Name, Node: node, Outcome: Rejected, Feasible: e.Feasible}
+func compare(pod *v1.Pod, node string, e *decide.Evaluation) decision.Placement {
+	c := decision.Placement{Namespace: pod.Namespace, Name: pod.Name, Node: node, Outcome: decision.Rejected, Feasible: e.Feasible}
 	if e.Err != nil {
 		c.Why = e.Err.Error()
 		return c
@@ -113,9 +114,9 @@ func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 	case chosen.Rejection != nil:
 		c.Why = chosen.Plugin + ": " + strings.Join(chosen.Rejection.Reasons, ", ")
 	case chosen.Total == c.BestTotal:
-		c.Outcome, c.Total = Best, chosen.Total
+		c.Outcome, c.Total = decision.Best, chosen.Total
 	default:
-		c.Outcome, c.Total, c.Best = Worse, chosen.Total, best[0].Node.Name
+		c.Outcome, c.Total, c.Best = decision.Worse, chosen.Total, best[0].Node.Name
 	}
 
 	return c

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -82,9 +83,9 @@ func TestWhatCannotBeJudgedIsCounted(t *testing.T) {
 }
 
 func TestTheWidestGapsAreKept(t *testing.T) {
-	var list []Comparison
+	var list []decision.Placement
 	for i := range 100 {
-		list = widest(list, Comparison{Name: fmt.Sprint(i), Outcome: Worse, BestTotal: int64(i * 37 % 100)})
+		list = widest(list, decision.Placement{Name: fmt.Sprint(i), Outcome: decision.Worse, BestTotal: int64(i * 37 % 100)})
 	}
 	for i, c := range list {
 		if c.Gain() != int64(99-i) {
