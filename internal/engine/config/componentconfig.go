@@ -217,7 +217,8 @@ func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 // file that refers to it.
 func (c *componentConfig) setArguments(profile *configv1.KubeSchedulerProfile) error {
 	t := newTranslator()
-	if w := c.HardPodAffinitySymmetricWeight; w != nil && !hasArguments(profile, "InterPodAffinity") {
+	if w := c.HardPodAffinitySymmetricWeight; w != nil && !slices.ContainsFunc(profile.PluginConfig,
+		func(c configv1.PluginConfig) bool { return c.Name == "InterPodAffinity" }) {
 		if *w < 0 || *w > 100 {
 			return field.Invalid(field.NewPath("hardPodAffinitySymmetricWeight"), *w, "not in valid range [0-100]")
 		}
@@ -230,11 +231,6 @@ func (c *componentConfig) setArguments(profile *configv1.KubeSchedulerProfile) e
 		t.setArgs("VolumeBinding", &configv1.VolumeBindingArgs{BindTimeoutSeconds: ptr.To(*s)})
 	}
 	return t.writeArguments(profile)
-}
-
-// hasArguments reports whether the profile has arguments for the plugin.
-func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
-	return slices.ContainsFunc(profile.PluginConfig, func(c configv1.PluginConfig) bool { return c.Name == plugin })
 }
 
 // electionConfig renames the lock's fields. Locks on Endpoints and ConfigMaps no longer exist and

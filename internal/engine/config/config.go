@@ -193,23 +193,6 @@ func (c *Config) Profile(schedulerName string) *plugins.Profile {
 	return nil
 }
 
-// Arguments returns a plugin's arguments in a profile of the file, as JSON; nil without any.
-// Out-of-tree plugins parse them themselves.
-func (c *Config) Arguments(schedulerName, plugin string) []byte {
-	for i := range c.Spec.Profiles {
-		profile := &c.Spec.Profiles[i]
-		if *profile.SchedulerName != schedulerName {
-			continue
-		}
-		for j := range profile.PluginConfig {
-			if profile.PluginConfig[j].Name == plugin {
-				return profile.PluginConfig[j].Args.Raw
-			}
-		}
-	}
-	return nil
-}
-
 // YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1, in its written or
 // translated form. It omits defaults, so that the defaults of a later version apply.
 func (c *Config) YAML() ([]byte, error) {

@@ -235,7 +235,7 @@ profiles:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := string(c.Arguments("default-scheduler", "MyPlugin")); got != `{"color":"red"}` {
+	if got := string(c.Spec.Profiles[0].PluginConfig[0].Args.Raw); got != `{"color":"red"}` {
 		t.Errorf("got %q", got)
 	}
 }

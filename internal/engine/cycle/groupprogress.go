@@ -135,15 +135,11 @@ func (gp *groupProgress) holdsFor(c *groups.Composite, is func(groups.Child) boo
 // placed earlier.
 func (gp *groupProgress) leastGroups(c *groups.Composite) int {
 	least := c.MinGroupCount()
-	if least > 1 && gp.isTreeStarted(c) {
+	// The composite has been scheduled, and a pod below it is still bound.
+	if least > 1 && slices.ContainsFunc(c.Leaves(), gp.isStarted) {
 		return 1
 	}
 	return least
-}
-
-// isTreeStarted reports whether a composite has been scheduled, and a pod below it is still bound.
-func (gp *groupProgress) isTreeStarted(c *groups.Composite) bool {
-	return slices.ContainsFunc(c.Leaves(), func(g *groups.Group) bool { return gp.isStarted(g) })
 }
 
 // countReady counts the children of a composite that are ready.

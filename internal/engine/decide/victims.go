@@ -75,8 +75,14 @@ func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 	if rejection != nil {
 		return nil, &refusal{plugin: plugin, rejection: rejection}
 	}
+	return b.accept(found)
+}
+
+// accept sorts the victims of a candidate. It refuses a candidate without victims, and a violation
+// of a budget to be kept.
+func (b *budgets) accept(found *candidate) (*candidate, *refusal) {
 	if len(found.victims) == 0 {
-		return nil, &refusal{rejection: needsNoVictim(n)}
+		return nil, &refusal{rejection: needsNoVictim(found.node)}
 	}
 	if b.keep && found.violations > 0 {
 		return nil, &refusal{rejection: budgetKept}
@@ -246,15 +252,7 @@ func (t *hypothesis) victimsOn(n *cluster.Node, b *budgets) (*candidate, *refusa
 		}
 	}
 
-	if len(found.victims) == 0 {
-		return nil, &refusal{rejection: needsNoVictim(n)}
-	}
-	if b.keep && found.violations > 0 {
-		return nil, &refusal{rejection: budgetKept}
-	}
-
-	slices.SortStableFunc(found.victims, byImportance)
-	return found, nil
+	return b.accept(found)
 }
 
 // startNegated negates a start time, so that later starts cost less.

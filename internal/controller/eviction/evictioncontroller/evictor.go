@@ -98,9 +98,12 @@ func (e *Evictor) Synced() bool {
 // Run evicts until the context ends, and returns once all requests have completed. An Evictor can
 // be run only once.
 func (e *Evictor) Run(ctx context.Context) {
-	feeds := []func(context.Context){func(ctx context.Context) { feed.Run(ctx, e.podSource(), e.podSink()) }}
+	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
+	pods.Selector = "spec.nodeName!=" // pods that are not bound are not evicted
+	feeds := []func(context.Context){func(ctx context.Context) { feed.Run(ctx, pods, e.podSink()) }}
 	if e.events.Nodes != nil {
-		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, e.nodeSource(), e.nodeSink()) })
+		nodes := feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
+		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, nodes, e.nodeSink()) })
 	}
 	if e.events.Devices != nil {
 		feeds = append(feeds, e.deviceFeeds()...)
@@ -123,18 +126,6 @@ func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(co
 		return nil
 	}
 	return func(ctx context.Context) eviction.Event { return e.requests.carryOut(ctx, action) }
-}
-
-// podSource lists and watches all bound pods.
-func (e *Evictor) podSource() feed.Source {
-	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
-	pods.Selector = "spec.nodeName!=" // pods that are not bound are not evicted
-	return pods
-}
-
-// nodeSource lists and watches all nodes.
-func (e *Evictor) nodeSource() feed.Source {
-	return feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 }
 
 // podSink converts pods to the core's representation before they are queued in the inbox.

@@ -80,9 +80,12 @@ func (c *Controller) Synced() bool { return c.nodesListed.Load() && c.leasesList
 // Run keeps taints up to date until the context ends, and returns once all writes have completed. A
 // Controller can be run only once.
 func (c *Controller) Run(ctx context.Context) {
+	nodes := feed.Of(c.client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
+	leases := feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases",
+		func() runtime.Object { return &coordinationv1.LeaseList{} })
 	c.Loop.Run(ctx,
-		func(ctx context.Context) { feed.Run(ctx, c.nodeSource(), c.nodeSink()) },
-		func(ctx context.Context) { feed.Run(ctx, c.leaseSource(), c.leaseSink()) },
+		func(ctx context.Context) { feed.Run(ctx, nodes, c.nodeSink()) },
+		func(ctx context.Context) { feed.Run(ctx, leases, c.leaseSink()) },
 	)
 }
 
@@ -148,17 +151,6 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 		writeDuration.Observe(time.Since(began).Seconds())
 		return answer
 	}
-}
-
-// nodeSource lists and watches all nodes.
-func (c *Controller) nodeSource() feed.Source {
-	return feed.Of(c.client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
-}
-
-// leaseSource lists and watches the Leases renewed by kubelets, every 10 s by default.
-func (c *Controller) leaseSource() feed.Source {
-	return feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases",
-		func() runtime.Object { return &coordinationv1.LeaseList{} })
 }
 
 // nodeSink passes nodes to the core, and reports when their watch is broken.

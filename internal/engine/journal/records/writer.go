@@ -129,23 +129,18 @@ func (w *Writer[R]) encode(into Destination[R]) error {
 			}
 		case <-into.Ended():
 			return nil // Close returns the reason
-		// Records queued before Close are still written.
 		case <-w.closing:
-			return w.encodeRest(into)
-		}
-	}
-}
-
-// encodeRest encodes the queued records.
-func (w *Writer[R]) encodeRest(into Destination[R]) error {
-	for {
-		select {
-		case r := <-w.waiting:
-			if err := into.Take(r); err != nil {
-				return err
+			// Records queued before Close are still written.
+			for {
+				select {
+				case r := <-w.waiting:
+					if err := into.Take(r); err != nil {
+						return err
+					}
+				default:
+					return nil
+				}
 			}
-		default:
-			return nil
 		}
 	}
 }

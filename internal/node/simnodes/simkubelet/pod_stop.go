@@ -40,18 +40,16 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 		f.writeStatus(p, endedStatus(object, killed, now))
 		return
 	}
-	if grace > 0 || object.DeletionGracePeriodSeconds == nil {
-		f.removePod(p)
-		return
-	}
 
 	// The API server itself removes a pod deleted with grace period 0, usually within moments.
-	if p.leftAt.IsZero() {
-		p.leftAt = now.Add(patience)
-	}
-	if now.Before(p.leftAt) {
-		f.timers.setTimer(&p.timer, p.leftAt)
-		return
+	if grace == 0 && object.DeletionGracePeriodSeconds != nil {
+		if p.leftAt.IsZero() {
+			p.leftAt = now.Add(patience)
+		}
+		if now.Before(p.leftAt) {
+			f.timers.setTimer(&p.timer, p.leftAt)
+			return
+		}
 	}
 	f.removePod(p)
 }

@@ -181,26 +181,22 @@ func (p *play) gatesClosed() string {
 	return strings.Join(closed, ", ")
 }
 
-// setCondition sets a condition of the pod as of its current generation.
+// setCondition sets a condition of the pod as of its current generation. The transition time
+// changes only if the status does.
 func (p *play) setCondition(kind v1.PodConditionType, is bool, reason, message string) {
-	setPodCondition(p.status, kind, is, reason, message, p.pod.Generation, p.now)
-}
-
-// setPodCondition sets a condition. The transition time changes only if the status does.
-func setPodCondition(st *v1.PodStatus, kind v1.PodConditionType, is bool, reason, message string, generation int64, now time.Time) {
 	status := v1.ConditionFalse
 	if is {
 		status = v1.ConditionTrue
 	}
-	c := podCondition(st, kind)
+	c := podCondition(p.status, kind)
 	if c == nil {
-		st.Conditions = append(st.Conditions, v1.PodCondition{Type: kind})
-		c = &st.Conditions[len(st.Conditions)-1]
+		p.status.Conditions = append(p.status.Conditions, v1.PodCondition{Type: kind})
+		c = &p.status.Conditions[len(p.status.Conditions)-1]
 	}
 	if c.Status != status {
-		c.LastTransitionTime = toSeconds(now)
+		c.LastTransitionTime = toSeconds(p.now)
 	}
-	c.Status, c.Reason, c.Message, c.ObservedGeneration = status, reason, message, generation
+	c.Status, c.Reason, c.Message, c.ObservedGeneration = status, reason, message, p.pod.Generation
 }
 
 // podCondition returns the condition of that type, or nil. It points into st.
