@@ -64,6 +64,8 @@ type Cluster struct {
 type ImageState struct {
 	Size  int64 // as reported by the first node with the image
 	Nodes int   // number of nodes with the image
+
+	counted uint64 // ImagesVersion when Nodes was last changed
 }
 
 // New returns an empty cluster.
@@ -200,18 +202,17 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 		return
 	}
 
-	seen := map[string]bool{}
 	for i := range set.Images {
 		for _, name := range set.Images[i].Names {
-			if seen[name] {
-				continue
-			}
-			seen[name] = true
 			state, ok := c.imageStates[name]
 			if !ok {
 				state = &ImageState{Size: set.Images[i].SizeBytes}
 				c.imageStates[name] = state
 			}
+			if state.counted == c.ImagesVersion { // for this node
+				continue
+			}
+			state.counted = c.ImagesVersion
 			if state.Nodes += sign; state.Nodes <= 0 {
 				delete(c.imageStates, name)
 			}
