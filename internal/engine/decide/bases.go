@@ -204,7 +204,7 @@ func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok 
 		perNode := t.purpose == spreadSoft && t.constraint.PerNode()
 		topology := ca.ix.topologyFor(t.key, perNode)
 		domains := topology.domainCount()
-		byCount := perNode || domains > ca.limits.FewDomains
+		byCount := perNode || ca.ix.groupsByCount(domains)
 		if t.purpose == spreadSoft && !perNode {
 			if byCount = domains > ca.limits.SoftDomains; byCount {
 				return nil, nil, false // a base cannot count the domains of the feasible nodes

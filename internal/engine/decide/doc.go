@@ -62,9 +62,9 @@
 //     nodes.
 //   - The box of a tree cell may be larger than its contents, never smaller. An oversized box costs
 //     time but does not affect results.
-//   - A tally costs 8 bytes per domain. Up to Limits.FewDomains domains, nodes are grouped by
-//     domain, and a changed count moves no node. Beyond that, nodes are grouped by count, and a
-//     changed count moves the nodes of one domain.
+//   - A tally costs 8 bytes per domain. Few domains, or domains with many nodes, are groups of
+//     nodes, and a changed count moves no node. Otherwise nodes are grouped by count, and a changed
+//     count moves the nodes of one domain.
 //   - An attempt that exhausts its Budget fails with an [effort.TooLongError]. Everything else is
 //     exact.
 //

@@ -61,7 +61,7 @@ func (pn *planner) groupsFor(pl *plan) int {
 		if pl.hasKey(t.key, i) {
 			continue
 		}
-		if n := pn.ix.topologyFor(t.key, false).domainCount(); n > pn.limits.FewDomains {
+		if n := pn.ix.topologyFor(t.key, false).domainCount(); pn.ix.groupsByCount(n) {
 			const counts = 4 // estimated number of distinct counts, since nodes are grouped by count
 			groups *= counts
 		} else {

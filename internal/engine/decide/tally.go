@@ -139,7 +139,7 @@ func (t *tallyPlan) startTally(ix *index) *tally {
 	topology := ix.topologyFor(t.key, perNode)
 	n := topology.domainCount()
 	made := &tally{purpose: t.purpose, topology: topology, constraint: t.constraint, self: t.self,
-		count: make([]int64, n), byCount: n > ix.limits.FewDomains}
+		count: make([]int64, n), byCount: ix.groupsByCount(n)}
 	if perNode {
 		made.byCount = true
 	} else if t.purpose == spreadSoft {
@@ -151,6 +151,13 @@ func (t *tallyPlan) startTally(ix *index) *tally {
 	}
 	made.lacking = t.domainOfLacking(topology)
 	return made
+}
+
+// groupsByCount reports whether nodes are grouped by the count of their domain. Groups by domain
+// take time in proportion to the domains for every decision, and groups by count in proportion to
+// the nodes of a domain for every placed pod.
+func (ix *index) groupsByCount(domains int) bool {
+	return domains > ix.limits.FewDomains && domains*domains > len(ix.c.Nodes)
 }
 
 // limitGroups makes some tallies group nodes by count instead of by domain, to avoid too many

@@ -9,7 +9,8 @@ package effort
 type Limits struct {
 	// FewDomains is the maximum number of domains of a topology whose nodes are grouped by domain,
 	// so that a changed count moves no node. With more domains, every decision would compare too
-	// many groups, so nodes are grouped by the count of their domain.
+	// many groups, so nodes are grouped by the count of their domain, unless a domain has at least
+	// as many nodes as there are domains.
 	FewDomains int
 	// SoftDomains is the same limit for a soft spread constraint, which requires counting the
 	// domains of the feasible nodes. Beyond the limit, every decision counts these domains node by
