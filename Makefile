@@ -40,7 +40,8 @@ build-node: ## bin/kubelet: upstream's, for `berth up --agent` and `berth agent`
 # Live tests wait more than they compute: they run beside each other, and the cores beside them.
 ALLTESTS := cd test && go run ./cmd/alltests -root .. -fuzztime
 
-test: ## all tests of all modules; at the end the slowest and how long each part took
+test: ## all tests of all modules; at the end the slowest and how long each part took (BERTH_INSTALL=no: nothing is installed with apt-get)
+	@hack/announce.sh
 	@$(ALLTESTS) $(FUZZTIME)
 
 test-root: ## the cores, the shells and the commands alone: no cluster is started

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
-	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 )
 
@@ -224,9 +223,7 @@ func mebibytes(t *testing.T, amount any) int {
 
 func TestChartIsLinted(t *testing.T) {
 	for _, message := range lint.RunAll(chartFolder, nil, "berth-system").Messages {
-		if message.Severity > support.InfoSev {
-			t.Error(message)
-		}
+		t.Error(message)
 	}
 }
 

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 compiler=$(go env CC)
-if ! command -v "$compiler" >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+if [ "${BERTH_INSTALL-}" != no ] && ! command -v "$compiler" >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
 	get="apt-get -q -y -o DPkg::Lock::Timeout=300 --no-install-recommends install gcc libc6-dev"
 	{ $get || { apt-get -q -o DPkg::Lock::Timeout=300 update && $get; }; } >&2 || true

@@ -34,6 +34,7 @@ static_busybox() {
 
 install() {
 	[ -n "$(missing)" ] || return 0
+	[ "${BERTH_INSTALL-}" != no ] || die "not found: $(missing | tr '\n' ' '): install them, or unset BERTH_INSTALL=no"
 	command -v apt-get >/dev/null || die "not found: $(missing | tr '\n' ' '): install them (there is no apt-get here)"
 	export DEBIAN_FRONTEND=noninteractive
 	packages="containerd runc busybox-static containernetworking-plugins iproute2 iptables procps util-linux"

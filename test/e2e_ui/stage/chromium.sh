@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the path of a Chromium; installs it first where that can be done without asking.
+# Prints the path of a Chromium; installs it first as root with apt-get, unless BERTH_INSTALL=no.
 set -e
 find_chromium() {
 	for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do
@@ -8,7 +8,7 @@ find_chromium() {
 	return 1
 }
 find_chromium && exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
+if [ "${BERTH_INSTALL-}" != no ] && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
 	export DEBIAN_FRONTEND=noninteractive
 	{ apt-get install -y --no-install-recommends chromium fonts-dejavu-core ||
 		{ apt-get update && apt-get install -y --no-install-recommends chromium fonts-dejavu-core; }; } >&2
