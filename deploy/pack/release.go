@@ -204,7 +204,8 @@ func (r *Release) writeNotes(folder string) error {
 			head, body, _ := strings.Cut(section, "\n")
 			if strings.Fields(head)[0] == title {
 				return os.WriteFile(filepath.Join(folder, "NOTES.md"),
-					[]byte("# Berth "+r.Version+"\n\n"+strings.TrimSpace(body)+"\n"), 0o644)
+					fmt.Appendf(nil, "# Berth %[1]s\n\n%[2]s\n\nTags of Go modules: `%[1]s`, and `controlplane/%[1]s` for "+
+						"`github.com/berth-k8s/berth/controlplane`.\n", r.Version, strings.TrimSpace(body)), 0o644)
 			}
 		}
 	}

@@ -117,6 +117,9 @@ func TestAReleaseIsTheSameBytesTwice(t *testing.T) {
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}
+	if !strings.Contains(first["NOTES.md"], "`controlplane/v1.2.3`") {
+		t.Errorf("the notes lack the tag of the module controlplane:\n%s", first["NOTES.md"])
+	}
 	for name := range first {
 		if name != sumsFile && !strings.Contains(first[sumsFile], "  "+name+"\n") {
 			t.Errorf("%s has no checksum", name)
