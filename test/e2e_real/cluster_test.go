@@ -30,6 +30,7 @@ import (
 const (
 	apiPort  = 6443
 	registry = gateway + ":5000"
+	services = "10.96.0.0/12" // the control plane's default
 	// nodeCount includes node-1, which is the node of the control plane, as in a kubeadm cluster.
 	nodeCount = 4
 	// patience limits each wait. It is generous, because the machine may be busy.
@@ -54,7 +55,9 @@ func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{T: t, kubeconfig: filepath.Join(work, "cp", "kubeconfig")}
 	c.must(command("ip", "link", "add", bridge, "type", "bridge"), command("ip", "addr", "add", gateway+network, "dev", bridge),
-		command("ip", "link", "set", bridge, "up"), command("sysctl", "-q", "-w", "net.ipv4.ip_forward=1"))
+		command("ip", "link", "set", bridge, "up"),
+		// Before kube-proxy's rules replace the address of a Service, there must be a route to it.
+		command("ip", "route", "add", services, "dev", bridge), command("sysctl", "-q", "-w", "net.ipv4.ip_forward=1"))
 	c.startControlPlane()
 	c.startScheduler()
 	c.startManager()

@@ -18,8 +18,8 @@ import (
 
 var drainCount = flag.Int("drains", 20, "how many drains with and without the eviction guard")
 
-// server is a Deployment of one pod behind a Service. Its preStop hook lets kube-proxy remove the
-// pod before it ends.
+// server is a Deployment of one pod behind a Service, which is ready after five seconds. Its
+// preStop hook lets kube-proxy remove the pod before it ends.
 const server = `
 apiVersion: v1
 kind: Namespace
@@ -42,7 +42,7 @@ spec:
       containers:
       - name: c
         image: busybox:1
-        command: [sh, -c, "echo hello > /tmp/index.html; exec httpd -f -p 8080 -h /tmp"]
+        command: [sh, -c, "sleep 5; echo hello > /tmp/index.html; exec httpd -f -p 8080 -h /tmp"]
         readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
         lifecycle: {preStop: {sleep: {seconds: 3}}}
 `

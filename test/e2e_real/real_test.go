@@ -28,20 +28,28 @@ func TestRealNodes(t *testing.T) {
 		c.run(c.page("install.md"), "")
 		c.nothingLeft(before)
 	})
-	page := c.page("replace-kube-scheduler.md")
+	host, err := os.Hostname()
+	c.must(err)
 	c.step("replace-kube-scheduler.md", func(c *cluster) {
+		page := c.page("replace-kube-scheduler.md")
 		for _, heading := range []string{"1. Check", "2. Side by side", "3. Replace kube-scheduler"} {
 			c.run(page, heading)
 		}
-		// The page moves the manifests of the static pods.
-		_, err := c.scheduler.Stop()
-		c.must(err)
-		_, err = c.manager.Stop()
-		c.must(err)
-		c.leads("berth-scheduler-")
+		c.stopUpstream()
+		c.startUpstream()
+		c.run(page, "Back")
+		c.leads(host + "_") // kube-scheduler
+		c.nothingLeft(before)
 	})
+	c.step("shadow.md", func(c *cluster) {
+		c.run(c.page("shadow.md"), "")
+		c.nothingLeft(before)
+	})
+
 	c.step("webhook", func(c *cluster) {
 		c.shell("make deploy IMG=$IMG OVERLAY=replace-default COMPONENTS=webhook")
+		c.stopUpstream()
+		c.webhookAdmits()
 	})
 	rows := c.runScenarios(nil, failures)
 	c.step("guard", func(c *cluster) {
@@ -49,20 +57,45 @@ func TestRealNodes(t *testing.T) {
 	})
 	c.runScenarios(rows, drains)
 	c.step("back", func(c *cluster) {
-		c.shell("make deploy IMG=$IMG OVERLAY=replace-default")
-		c.startScheduler()
-		c.startManager()
-		c.run(page, "Back")
-		name, err := os.Hostname()
-		c.must(err)
-		c.leads(name + "_")
-		c.nothingLeft(before)
-	})
-	c.step("shadow.md", func(c *cluster) {
-		c.run(c.page("shadow.md"), "")
+		c.startUpstream()
+		c.shell("make undeploy")
 		c.nothingLeft(before)
 	})
 	c.Logf("in all %.0f s", time.Since(began).Seconds())
+}
+
+// stopUpstream stops kube-scheduler and kube-controller-manager, whose manifests the page moves on
+// a kubeadm cluster, and waits until Berth leads.
+func (c *cluster) stopUpstream() {
+	c.Helper()
+	_, err := c.scheduler.Stop()
+	c.must(err)
+	_, err = c.manager.Stop()
+	c.must(err)
+	c.leads("berth-scheduler-")
+}
+
+// startUpstream starts both again. kube-scheduler leads when Berth's pods have ended.
+func (c *cluster) startUpstream() {
+	c.Helper()
+	c.startScheduler()
+	c.startManager()
+}
+
+// webhookAdmits verifies that the API server reaches the webhook: upstream's plugin for this
+// annotation is off by default, and Berth's webhook applies the annotation.
+func (c *cluster) webhookAdmits() {
+	c.Helper()
+	c.kubectl("create", "namespace", "annotated")
+	c.kubectl("annotate", "namespace", "annotated", `scheduler.alpha.kubernetes.io/defaultTolerations=[{"key":"from","value":"webhook"}]`)
+	c.eventually("a pod has the toleration of its namespace", func() error {
+		out, err := c.try("", "run", "try", "-n", "annotated", "--image=busybox:1", "--dry-run=server", "-o", "jsonpath={.spec.tolerations[?(@.key=='from')].value}")
+		if err == nil && out != "webhook" {
+			err = fmt.Errorf("its value is %q", out)
+		}
+		return err
+	})
+	c.kubectl("delete", "namespace", "annotated")
 }
 
 // step runs a part that later parts depend on. If it fails, the test ends.

@@ -24,14 +24,14 @@ type scenario struct {
 	run func(*cluster) string
 }
 
-// failures run with Berth in place of kube-scheduler and of the two controllers.
+// failures run with Berth instead of kube-scheduler and of the two controllers.
 var failures = []scenario{
 	{"link down", unreachable, (*cluster).linkDown},
 	{"kubelet killed", unreachable, (*cluster).kubeletKilled},
 	{"node frozen", unreachable, (*cluster).frozen},
 	{"containerd killed", notReady, (*cluster).containerdKilled},
 	{"preemption", "the victim has its grace period; only then the preemptor runs", (*cluster).preemption},
-	{"NoExecute flood", "30 pods evicted, without their tolerationSeconds or after them; tolerating pods stay", (*cluster).flood},
+	{"NoExecute flood", "30 pods: evicted now, after tolerationSeconds, or never", (*cluster).flood},
 	{"disk full", "taint disk-pressure, no new pod there, taint removed", (*cluster).diskFull},
 	{"memory hog", "taint memory-pressure, the hog evicted, taint removed", (*cluster).memoryHog},
 }
@@ -196,10 +196,11 @@ func (c *cluster) awaitTaint(n *node, key string, effect v1.TaintEffect, want bo
 	return time.Since(since).Seconds()
 }
 
-// between fails the test if the value is not within the limits, in seconds.
+// between fails the test if the value is not within the limits, in seconds. On a busy machine, the
+// flag -slack raises the upper limit.
 func (c *cluster) between(what string, value, low, high float64) {
 	c.Helper()
-	if value < low || value > high {
+	if value < low || value > high+slack.Seconds() {
 		c.Errorf("%s: %.1f s, want %.0f s to %.0f s", what, value, low, high)
 	}
 }
