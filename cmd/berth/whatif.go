@@ -81,7 +81,8 @@ follow it, all other flags may be anywhere. Names are as in kubectl: node/n1, no
   cordon | uncordon node/NAME...           -l SELECTOR
   drain node/NAME...                       kubectl's --ignore-daemonsets,
         --delete-emptydir-data, --force, --disable-eviction, --pod-selector,
-        --timeout, -l
+        --timeout, -l; --guard-evictions: with
+                                           Berth's eviction guard
   drain --choose N                         the N nodes that are cheapest to drain
   remove-node node/NAME...
   add-nodes N --like node/NAME

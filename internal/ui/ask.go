@@ -33,6 +33,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/ui/changefeed"
+	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
 const (

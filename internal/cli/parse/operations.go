@@ -171,6 +171,7 @@ func (p *parts) drainFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&p.drain.Force, "force", false, "")
 	flags.BoolVar(&p.drain.DisableEviction, "disable-eviction", false, "")
 	flags.StringVar(&p.drain.PodSelector, "pod-selector", "", "")
+	flags.BoolVar(&p.drain.GuardEvictions, "guard-evictions", false, "")
 	flags.DurationVar(&p.timeout, "timeout", 0, "")
 	flags.Int("grace-period", -1, "") // ignored: pods leave together in a forecast
 	flags.Int64("chunk-size", 0, "")

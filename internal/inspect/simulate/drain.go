@@ -27,6 +27,8 @@ type Drain struct {
 	DisableEviction    bool             `json:"disableEviction,omitempty"`
 	PodSelector        string           `json:"podSelector,omitempty"`
 	Timeout            *metav1.Duration `json:"timeout,omitempty"`
+	// GuardEvictions runs Berth's eviction guard with its defaults, from this drain on.
+	GuardEvictions bool `json:"guardEvictions,omitempty"`
 }
 
 // Drained is the outcome of a drain. It fills up as time passes and is complete when all nodes are
@@ -74,6 +76,7 @@ const (
 type draining struct {
 	*Drain
 	*controllers
+	guard *rebalances
 
 	done  *Drained
 	nodes []string
@@ -101,7 +104,7 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	}
 
 	d := &draining{
-		Drain: op, controllers: o.controllers, done: &Drained{Nodes: names}, nodes: names,
+		Drain: op, controllers: o.controllers, guard: &o.rebalances, done: &Drained{Nodes: names}, nodes: names,
 		rules: disruption.DrainRules{
 			Pods: selector, IgnoreDaemonSets: op.IgnoreDaemonSets, DeleteEmptyDirData: op.DeleteEmptyDirData, Force: op.Force,
 		},
@@ -112,6 +115,9 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	// drained.
 	for _, name := range names {
 		o.nodes.setCordon(name, true)
+	}
+	if op.GuardEvictions {
+		o.rebalances.beginGuard()
 	}
 	d.drainNext()
 	return &Done{Drain: d.done}, nil
@@ -172,6 +178,7 @@ func (d *draining) tryEvictions() {
 	var left []*pod
 	for _, p := range d.left {
 		if p.gone || p.Terminating { // deleted by another component meanwhile
+			d.progress = d.clock.now
 			continue
 		}
 		if budget, message, forGood := d.askEviction(p); message != "" {
@@ -235,6 +242,11 @@ func (d *draining) tryEvictions() {
 func (d *draining) askEviction(p *pod) (budget, message string, forGood bool) {
 	if d.DisableEviction {
 		return "", "", false
+	}
+	if d.guard.guard != nil {
+		if message, forGood, held := d.guard.holdEviction(p); held {
+			return "", message, forGood
+		}
 	}
 	switch verdict := d.budgets.mayEvict(p); verdict.Answer {
 	case disruption.Never:

@@ -52,13 +52,18 @@ type rebalances struct {
 	profiles []*plugins.Profile
 	running  []*moving
 	kept     string // reservation for a successor; "" without one
+	guard    *guarding
 }
 
 // moving is a rebalance in progress.
 type moving struct {
-	core   *execute.Core
+	core interface {
+		Step(now time.Time, event execute.Event) []execute.Action
+		Wake() (at time.Time, ok bool)
+	}
 	policy *rebalance.Policy
-	// done is the result. The operation has already returned it; it is completed as time passes.
+	// done is the result. The operation has already returned it; it is completed as time passes. It
+	// is nil for the guard.
 	done   *Moved
 	closed map[string]bool // nodes with the emptying taint of this rebalance
 	// inbox holds the changes of objects not observed yet, and pods those of pods, which the core
@@ -74,12 +79,22 @@ func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	}
 	o.scheduler.trySettled() // place pods that are already pending first
 	m := &moving{core: execute.New(execute.Options{}), policy: policy, done: &Moved{}, closed: map[string]bool{}}
-	o.rebalances.running = append(o.rebalances.running, m)
-	for object := range o.scheduler.api.Objects() {
-		o.rebalances.step(m, o.rebalances.eventsOf(object, false)...)
-	}
-	o.rebalances.step(m, execute.Listed{})
+	o.rebalances.begin(m)
 	return &Done{Moved: m.done}, nil
+}
+
+// begin shows all objects to a core.
+func (r *rebalances) begin(m *moving) {
+	r.running = append(r.running, m)
+	for object := range r.scheduler.api.Objects() {
+		r.step(m, r.eventsOf(object, false)...)
+	}
+	r.step(m, execute.Listed{})
+}
+
+// isBusy reports whether a rebalance is in progress.
+func (r *rebalances) isBusy() bool {
+	return slices.ContainsFunc(r.running, func(m *moving) bool { return m.done != nil })
 }
 
 // follow shows the current state of an object, or its deletion, to the cores after seenWithin.
@@ -117,6 +132,9 @@ func (r *rebalances) eventsOf(object metav1.Object, gone bool) []execute.Event {
 		}
 		if object.Spec.NodeName != "" {
 			shown := *object
+			if !p.unready {
+				shown.Status.Phase = v1.PodRunning
+			}
 			shown.Status.Conditions = append(slices.DeleteFunc(slices.Clone(object.Status.Conditions),
 				func(c v1.PodCondition) bool { return c.Type == v1.PodReady }), ready)
 			return []execute.Event{execute.Seen{Object: &shown}}
@@ -180,6 +198,8 @@ func (r *rebalances) carryOut(m *moving, action execute.Action) execute.Event {
 		}
 	case execute.Done:
 		r.end(m, a)
+	default:
+		return r.carryOutGuard(action)
 	}
 	return nil
 }
@@ -213,6 +233,8 @@ func (r *rebalances) evict(m *moving, a execute.Evict) execute.Event {
 		answer.Outcome, answer.Message = response.Busy, verdict.Message
 	case verdict.Answer == disruption.Never:
 		answer.Outcome, answer.Message = response.Failed, verdict.Message
+	case m.done == nil:
+		r.controllers.departPod(p, ByDrain, p.NodeName)
 	default:
 		m.done.Moves++
 		r.controllers.departPod(p, ByRebalance, a.Reservation.Cause)

@@ -331,7 +331,7 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 		w.course.skipIdle(until)
 		at, ok := w.course.nextEvent()
 		onlyAgain := w.clock.agenda.Len() == w.kubelets.countRepeats()+w.controllers.repeats && !w.health.isBusy() &&
-			len(w.rebalances.running) == 0 && w.evictions.onlyAgain()
+			!w.rebalances.isBusy() && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
 			return true

@@ -133,6 +133,9 @@ func (f *Forecast) sumBudgets(held []simulate.Blocked, drains []*simulate.Draine
 		held = append(append(held, d.Blocked...), d.Waited...)
 	}
 	for _, b := range held {
+		if b.Budget == "" { // held by the eviction guard
+			continue
+		}
 		budget := at(b.Namespace, b.Budget)
 		budget.Blocks = true
 		budget.Pods = append(budget.Pods, b.Name)

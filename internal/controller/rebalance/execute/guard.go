@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -52,7 +53,7 @@ type Guard struct {
 	order    []*heldPod // by their last plan; advance removes pods that are no longer held
 	planning bool       // a plan has been requested
 	planned  time.Time  // time of the last plan
-	fresh    time.Time  // time of the first request since the last plan; zero without one
+	fresh    time.Time  // time of the first refresh since the last plan; zero without one
 	// ended holds the surges of this process that are over, with the times of their ends. Their
 	// scale may not be restored: a request may have been refused, or a raise carried out late. A
 	// note with only the pod stands for the pod's deletion cost.
@@ -86,6 +87,9 @@ func (g *Guard) Step(now time.Time, event Event) []Action {
 	g.beginStep(now)
 	switch e := event.(type) {
 	case Seen:
+		if _, ok := e.Object.(*appsv1.Deployment); ok {
+			g.refresh() // pods may wait for a rollout or for the end of a surge
+		}
 		if pod, ok := e.Object.(*v1.Pod); ok {
 			g.seePod(pod)
 		} else if node, ok := e.Object.(*v1.Node); ok {
@@ -145,7 +149,7 @@ func (g *Guard) abandoned(h *heldPod) bool {
 	return h.due.IsZero() && g.wall().Sub(h.repeated) >= evictionguard.RepeatsWithin
 }
 
-// refresh notes that a new request has arrived.
+// refresh notes that a plan may help a pod now: a request has arrived, or an obstacle has gone.
 func (g *Guard) refresh() {
 	if g.fresh.IsZero() {
 		g.fresh = g.now
@@ -223,6 +227,7 @@ func (g *Guard) advance() {
 	}
 	switch {
 	case len(waiting) == 0:
+		g.fresh = time.Time{}
 	case g.now.Before(due):
 		g.wake(due)
 	default:
@@ -316,6 +321,7 @@ func (g *Guard) report(p *departure, result Result, node, message string) {
 func (g *Guard) surgeEnded(s *surge) {
 	g.ended[s.note] = g.now
 	g.recoverLater()
+	g.refresh()
 	for _, p := range s.all() {
 		g.ended[surgeNote{pod: p.UID}] = g.now
 		h := g.held[p.UID]
