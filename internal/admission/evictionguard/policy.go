@@ -48,7 +48,7 @@ type Options struct {
 // DefaultOptions returns the defaults of the flags. Annotations may not hold pods that the guard
 // would not hold without them.
 func DefaultOptions() Options {
-	return Options{Deadline: DefaultDeadline, Fallback: Allow, Choices: []string{Surge, Allow}, Share: 0.02}
+	return Options{Deadline: DefaultDeadline, Fallback: Allow, Choices: []string{Surge, Allow}, Share: 0.05}
 }
 
 // AddFlags adds the flags, with o as defaults.

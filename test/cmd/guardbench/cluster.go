@@ -83,12 +83,13 @@ func (b *bench) emptyAll(ctx context.Context, empty emptier, done *result) error
 	b.Printf("%s beside %s, guard %s: %d nodes", done.evictor, done.scheduler, done.guard, len(names))
 	var mu sync.Mutex // guards next and the result
 	var running sync.WaitGroup
-	next := 0
+	next, end := 0, time.Now().Add(cmp.Or(b.limit, 24*time.Hour))
 	for range b.parallel {
 		running.Go(func() {
 			for ctx.Err() == nil {
 				mu.Lock()
-				if next >= len(names) {
+				if next >= len(names) || time.Now().After(end) {
+					done.skipped = len(names) - next
 					mu.Unlock()
 					return
 				}

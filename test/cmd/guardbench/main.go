@@ -23,7 +23,7 @@ import (
 // options selects the measurements.
 type options struct {
 	nodes, pods, parallel int
-	timeout               time.Duration
+	timeout, limit        time.Duration
 	schedulers            []driver.Scheduler
 	evictors, guards      []string // empty means all
 }
@@ -40,6 +40,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 3000, "pods that run on them; there is a workload for ten of them")
 	flag.IntVar(&o.parallel, "parallel", 4, "nodes that are emptied at the same time")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "after which a node counts as stuck")
+	flag.DurationVar(&o.limit, "limit", 0, "time after which no further node is emptied (default: all nodes are emptied)")
 	schedulers := flag.String("schedulers", "", "upstream or berth; both if empty")
 	evictors := flag.String("evictors", "", "kubectl, karpenter or descheduler, separated by commas; all if empty")
 	guards := flag.String("guards", "", "off or on; both if empty")
@@ -71,7 +72,7 @@ func main() {
 // result holds the results of one evictor.
 type result struct {
 	evictor, scheduler, guard string
-	stuck                     int
+	stuck, skipped            int
 	emptied                   []time.Duration // of the nodes that were not stuck
 	*workloads.Outcome
 }
@@ -127,13 +128,13 @@ func measure(ctx context.Context, r *driver.Run, o *options, done *result, s *dr
 	return done, err
 }
 
-var header = []string{"evictor", "scheduler", "guard", "workloads without a ready replica", "in all", "longest", "stuck nodes",
+var header = []string{"evictor", "scheduler", "guard", "workloads without a ready replica", "in all", "longest", "nodes emptied", "stuck nodes", "not tried",
 	"took", "a node, on average", "evictions refused", "pods moved", "scales changed"}
 
 func (d *result) cells(o *options) []string {
 	return []string{d.evictor, d.scheduler, d.guard, strconv.Itoa(len(d.Outages)),
 		fmt.Sprintf("%.1f s", workloads.Sum(d.Outages).Seconds()), fmt.Sprintf("%.1f s", workloads.Longest(d.Outages).Seconds()),
-		strconv.Itoa(d.stuck), fmt.Sprintf("%.0f s", d.Took.Seconds()),
+		strconv.Itoa(len(d.emptied)), strconv.Itoa(d.stuck), strconv.Itoa(d.skipped), fmt.Sprintf("%.0f s", d.Took.Seconds()),
 		fmt.Sprintf("%.1f s", workloads.Sum(d.emptied).Seconds()/float64(max(1, len(d.emptied)))),
 		strconv.Itoa(d.Refused), fmt.Sprintf("%d (%.2f of all)", d.Moved, float64(d.Moved)/float64(o.pods)), strconv.Itoa(d.Leftover)}
 }
@@ -143,6 +144,6 @@ func writeResults(results []*result, o *options, load string) {
 	for _, d := range results {
 		rows = append(rows, d.cells(o))
 	}
-	driver.Table(os.Stdout, fmt.Sprintf("Every one of %d nodes emptied, %d at a time, %d pods of %d workloads (load average %s)",
+	driver.Table(os.Stdout, fmt.Sprintf("%d nodes emptied, %d at a time, %d pods of %d workloads (load average %s)",
 		o.nodes, o.parallel, o.pods, o.pods/workloads.PerWorkload, load), rows)
 }
