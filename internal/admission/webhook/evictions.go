@@ -66,10 +66,19 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 		eviction.Annotations[evictionguard.ReplacedAnnotation] == "true" {
 		return e.admit("exempt"), nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	pod, err := e.client.CoreV1().Pods(request.Namespace).Get(ctx, request.Name, metav1.GetOptions{})
+	unread := types.UID(request.Namespace + "/" + request.Name) // no UID has a slash
+	if passes(err) {
+		if first, _, ok := e.firstOf(unread, false); ok && e.now().Sub(first) < recordsWithin {
+			return e.hold("the API server is slow; retry"), nil
+		}
+	}
 	if err != nil {
 		return e.admitAfter(ctx, request, err), nil
 	}
+	e.forget(unread)
 	if !e.options.Holds(pod) {
 		return e.admit("unguarded"), nil
 	}
@@ -91,19 +100,23 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 			return e.admitAfter(ctx, request, err), nil
 		}
 	}
+	return e.hold(verdict.Message), nil
+}
+
+// hold refuses an eviction for now. No delay is suggested: client-go would repeat the request
+// within the same call, out of the evictor's control.
+func (e *evictions) hold(message string) *admissionv1.AdmissionResponse {
 	e.metrics.evictions.WithLabelValues("held").Inc()
-	// No delay is suggested: client-go would repeat the request within the same call, out of the
-	// evictor's control.
-	return denyResponse(apierrors.NewTooManyRequests(verdict.Message, 0).Status()), nil
+	return denyResponse(apierrors.NewTooManyRequests(message, 0).Status())
 }
 
 // A slow API server does not admit an eviction: the evictor's next attempts record it.
 const (
-	recordTimeout = 3 * time.Second  // so that the eviction is answered within evictionTimeout
+	answerTimeout = 3 * time.Second  // so that the eviction is answered within evictionTimeout
 	recordsWithin = 30 * time.Second // time within which an eviction is recorded, or else admitted
 )
 
-// passes reports whether an error of a write is likely to pass.
+// passes reports whether an error of a request is likely to pass.
 func passes(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
@@ -125,14 +138,19 @@ func (e *evictions) recordsNow(uid types.UID) bool {
 
 // recordRequest records an eviction in annotations of the pod.
 func (e *evictions) recordRequest(ctx context.Context, pod *v1.Pod, annotations map[string]any) error {
-	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
-	defer cancel()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 	if err != nil {
 		return err
 	}
 	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
+}
+
+// forget removes a remembered eviction.
+func (e *evictions) forget(key types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.first, key)
 }
 
 // firstOf returns the time of the pod's first eviction, and records it, and the time at which the

@@ -160,19 +160,24 @@ func TestABusyControllerIsNotTakenForAbsent(t *testing.T) {
 	}
 }
 
-// TestASlowAPIServerDoesNotAdmitEvictions covers writes of the request that time out.
+// TestASlowAPIServerDoesNotAdmitEvictions covers reads of the pod and writes of the request that
+// time out.
 func TestASlowAPIServerDoesNotAdmitEvictions(t *testing.T) {
-	client, now := fake.NewClientset(guardedPod("web-1")), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, fmt.Errorf("patch: %w", context.DeadlineExceeded)
-	})
-	guard := testEvictions(client, &now)
-	for _, admits := range []bool{false, false, true} {
-		response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`))
-		if err != nil || response.Allowed != admits {
-			t.Errorf("at %v: %+v, %v", now, response, err)
+	for _, verb := range []string{"get", "patch"} {
+		client, now := fake.NewClientset(guardedPod("web-1")), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		slow := true
+		client.PrependReactor(verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return slow, nil, fmt.Errorf("%s: %w", verb, context.DeadlineExceeded)
+		})
+		guard := testEvictions(client, &now)
+		for i, admits := range []bool{false, false, true, false, false} {
+			slow = i != 3
+			response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`))
+			if err != nil || response.Allowed != admits {
+				t.Errorf("%s at %v: %+v, %v", verb, now, response, err)
+			}
+			now = now.Add(15 * time.Second)
 		}
-		now = now.Add(15 * time.Second)
 	}
 }
 
