@@ -22,10 +22,10 @@ export class Devices {
     }
   }
 
-  show({slices = [], claims = []}, missing) {
-    const users = usersOf(claims);
+  show({slices, claims}, missing) { // the server writes an empty list as null
+    const users = usersOf(claims || []);
     replace(this.content,
-      slices.length ? slices.map(({spec}) => h('section', {class: 'fact'}, h('h3', {}, `${spec.driver} · pool ${spec.pool.name}`, h('span', {class: 'quiet'}, ' ' + plural(spec.devices?.length || 0, 'device'))),
+      slices?.length ? slices.map(({spec}) => h('section', {class: 'fact'}, h('h3', {}, `${spec.driver} · pool ${spec.pool.name}`, h('span', {class: 'quiet'}, ' ' + plural(spec.devices?.length || 0, 'device'))),
         h('ul', {class: 'plain'}, (spec.devices || []).map((d) => device(d, users.get([spec.driver, spec.pool.name, d.name].join('\n')) || []))))) : h('p', {class: 'quiet'}, 'No ResourceSlice belongs to this node.'),
       missing?.length ? h('p', {class: 'quiet'}, 'Not read: ' + missing.join('; ')) : null);
   }
