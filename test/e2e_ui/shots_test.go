@@ -40,8 +40,23 @@ func exhibit() *stage.Crowd {
 	return c
 }
 
-// TestViewsFitEveryScreen verifies that no view is wider than a phone's screen. With -shots it
-// writes pictures of all views.
+// misfits names what is wider than the screen, the neighbors in a view that overlap, rows that hide
+// a part of their text, and tabs that do not fit.
+const misfits = `(() => {
+	const found = [];
+	for (const view of document.querySelectorAll('#body .view')) {
+		const parts = [...view.children].map((e) => [e, (e.querySelector('.list-scroll') || e).getBoundingClientRect()]).filter(([, r]) => r.height);
+		parts.forEach(([e, r], i) => { if (i && r.top < parts[i - 1][1].bottom - 1) found.push(parts[i - 1][0].className + ' reaches into ' + e.className); });
+	}
+	for (const cell of document.querySelectorAll('#body .rows .two')) if (cell.scrollHeight > cell.closest('.row').clientHeight) found.push(cell.scrollHeight - cell.closest('.row').clientHeight + ' pixels of a row are hidden: ' + cell.textContent);
+	if (document.documentElement.scrollWidth > innerWidth) found.push('the page is ' + document.documentElement.scrollWidth + ' pixels wide');
+	const tabs = document.querySelector('#tabs');
+	if (tabs.scrollWidth > tabs.clientWidth) found.push('the tabs are ' + tabs.scrollWidth + ' pixels wide');
+	return found.join('; ');
+})()`
+
+// TestViewsFitEveryScreen verifies that every view fits a phone's screen and a desk's. With -shots
+// it writes pictures of all views.
 func TestViewsFitEveryScreen(t *testing.T) {
 	ui := ofCrowd(t, exhibit())
 	unfold := func(title string) string {
@@ -66,10 +81,13 @@ func TestViewsFitEveryScreen(t *testing.T) {
 		{"wall", "?wall", "document.querySelector('#map').map.layout"},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			p := open(t, ui.URL, v.path, stage.View{Width: 390, Height: 844})
-			p.wait(v.ready)
-			if wide := eval[int](p, "document.documentElement.scrollWidth"); wide > 390 {
-				t.Errorf("%d pixels wide", wide)
+			for _, screen := range []stage.View{{Width: 390, Height: 844}, desk} {
+				p := open(t, ui.URL, v.path, screen)
+				p.wait(v.ready)
+				if got := eval[string](p, misfits); got != "" {
+					t.Errorf("%d pixels: %s", screen.Width, got)
+				}
+				p.done()
 			}
 			pictures(t, ui.URL, v.path, "all-"+v.name, v.ready)
 		})

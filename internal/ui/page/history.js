@@ -66,7 +66,7 @@ export class History {
 const took = (d) => (d.gone > 0 ? 'in ' + span(d.gone - d.at) : d.gone === 0 ? 'leaving' : 'gone');
 
 function next(d) {
-  if (!d.next) return h('span', {class: 'quiet'}, d.workload ? 'none' : 'none: no controller');
+  if (!d.next) return h('span', {class: 'quiet why both'}, d.workload ? 'none' : 'none: no controller');
   return h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(d.namespace, d.next)),
     h('div', {class: 'line why'}, d.nextNode ? ['on ', nodeLink(d.nextNode), d.nextPlaced ? ` after ${span(d.nextPlaced - d.at)}` : ''] : h('a', {class: 'bad', href: link('pod', d.namespace, d.next)}, 'pending')));
 }

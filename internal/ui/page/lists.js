@@ -13,8 +13,8 @@ export function blank(title, words) {
   return [h('strong', {}, title), h('span', {}, words)];
 }
 
-// tall is the height of rows with a name and a line of what there is to say of it: more if a name is long.
-export const tall = (usual) => (rows) => (rows.some((r) => (r.namespace || '').length + (r.name || '').length > (narrow.matches ? 18 : 28)) ? 74 : usual);
+// tall is the height of rows with a name and a line of what there is to say of it: more if a name is long for one line.
+export const tall = (usual, line = 0) => (rows) => (rows.some((r) => (r.namespace || '').length + (r.name || '').length > (line || (narrow.matches ? 18 : 28))) ? 74 : usual);
 
 // Evictions is the pods that have to leave, the next one first.
 export class Evictions {
@@ -116,7 +116,7 @@ export class NodeTable {
       columns: [
         {key: 'name', title: 'Node', width: 'minmax(110px, 2.2fr)', sort: (n) => n.name, compare: natural, cell: (n) => nodeTail(n.name)},
         {key: 'zone', title: 'Zone', width: 'minmax(44px, 0.7fr)', sort: (n) => n.zone, compare: natural, cell: (n) => (n.zone ? tail(n.zone) : '–')},
-        {key: 'state', title: 'State', width: 'minmax(84px, 1fr)', sort: (n) => kindOf(n), cell: (n) => state(n)},
+        {key: 'state', title: 'State', width: 'minmax(128px, 1fr)', sort: (n) => kindOf(n), cell: (n) => state(n)},
         {key: 'cpu', title: 'CPU requested', width: '106px', sort: (n) => share(n.cpu), cell: (n) => meter(n.cpu)},
         {key: 'memory', title: 'Memory requested', width: '122px', sort: (n) => share(n.memory), cell: (n) => meter(n.memory)},
         {key: 'pods', title: 'Pods', width: '56px', end: true, sort: (n) => n.pods[0], cell: (n) => count(n.pods[0])},

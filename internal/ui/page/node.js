@@ -16,7 +16,7 @@ export class NodeView {
     this.head = h('div', {class: 'detail-head'});
     this.facts = h('div', {class: 'facts'});
     this.list = new List({
-      label: 'Pods of ' + name, key: (p) => p.uid, height: (rows) => (narrow.matches ? 86 : tall(44)(rows)), name: 'pods', sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
+      label: 'Pods of ' + name, key: (p) => p.uid, height: (rows) => (narrow.matches ? 86 : tall(44, 16)(rows)), name: 'pods', sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
       columns: [
         {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', sort: (p) => p.namespace + '/' + p.name, compare: natural, cell: (p) => this.#pod(p)},
         {key: 'cpu', title: 'CPU', width: '52px', end: true, sort: (p) => p.cpu, cell: (p) => withOverhead(cpu, p.cpu, p.overheadCPU)},

@@ -8,6 +8,7 @@ import {blank} from './lists.js';
 import {List} from './list.js';
 import {decisive, reasonOf} from './reasons.js';
 import {read, write} from './address.js';
+import {wall} from './summary.js';
 
 // Names come last and decide often: those of pods are compared plainly, since minding numbers in them takes ten times as long.
 const before = (a, b) => b.priority - a.priority || a.created - b.created || (a.pods && b.pods ? natural(a.name, b.name) : a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
@@ -23,7 +24,7 @@ export class Queue {
     this.members = new Map(); // the same of what is in unfolded trees
     this.reasons = h('div', {class: 'reasons', role: 'group', 'aria-label': 'Reasons'});
     this.list = new List({
-      label: 'Pending pods by workload, in the order in which they are tried', key: (r) => r.key, height: 78, name: 'queue', classOf: (r) => (r.within ? 'within' : ''),
+      label: 'Pending pods by workload, in the order in which they are tried', key: (r) => r.key, height: (rows) => (rows.some((r) => (r.name || '').length > 40) ? wall ? 126 : narrow.matches ? 116 : 98 : 78), name: 'queue', classOf: (r) => (r.within ? 'within' : ''),
       arrange: (groups, column, sign) => this.#arrange(groups, column, sign),
       columns: [
         {key: 'pod', title: 'Pending, and why', width: 'minmax(0, 1fr)', sort: (r) => r.name, compare: natural, cell: (r) => (r.pods ? this.#group(r) : this.#pod(r))},

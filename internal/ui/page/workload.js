@@ -19,7 +19,7 @@ export class WorkloadView {
     this.facts = h('div', {class: 'facts'});
     this.objects = h('div', {class: 'fact-group', 'aria-live': 'polite'});
     this.list = new List({
-      label: 'Pods of ' + name, key: (p) => p.uid, height: (rows) => (narrow.matches ? 86 : tall(44)(rows)), name: 'pods', sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
+      label: 'Pods of ' + name, key: (p) => p.uid, height: (rows) => (narrow.matches ? 86 : tall(44, 16)(rows)), name: 'pods', sort: 'pod', classOf: (p) => (p.due ? 'leaving' : ''),
       columns: [
         {key: 'pod', title: 'Pod', width: 'minmax(0, 1fr)', sort: (p) => p.name, compare: natural, cell: (p) => h('div', {class: 'two'}, h('div', {class: 'line'}, podLink(p.namespace, p.name)),
           h('div', {class: 'line why'}, [p.status, age(store.now() - p.created) + ' old'].join(' · ')))},
