@@ -47,7 +47,7 @@ require (
 	github.com/NYTimes/gziphandler v1.1.1 // indirect
 	github.com/antlr4-go/antlr/v4 v4.13.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/berth-k8s/berth v0.0.0
+	github.com/berth-k8s/berth v0.1.0
 	github.com/berth-k8s/berth/controlplane v0.0.0
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
