@@ -64,10 +64,7 @@ func (s *Story) writeLine(at time.Time, format string, args ...any) {
 // nodeOfInterest returns the requested node, or the node of the requested pod. It returns "", which
 // is not a valid node name, as long as the pod's node is unknown.
 func (s *Story) nodeOfInterest() string {
-	if s.Node != "" {
-		return s.Node
-	}
-	return s.node
+	return cmp.Or(s.Node, s.node)
 }
 
 // noteTaints prints the taints of the node of interest if they have changed since they were last

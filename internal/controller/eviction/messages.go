@@ -4,6 +4,7 @@
 package eviction
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -195,10 +196,7 @@ func (a Delete) String() string { return fmt.Sprintf("delete pod %s uid %s", a.N
 func (a Evict) String() string  { return fmt.Sprintf("evict pod %s uid %s", a.Name, a.UID) }
 func (a Record) String() string { return "event: " + a.Message() }
 func (a Annotate) String() string {
-	if a.Note == "" {
-		return "note on node " + a.Node + ": none"
-	}
-	return "note on node " + a.Node + ": " + a.Note
+	return "note on node " + a.Node + ": " + cmp.Or(a.Note, "none")
 }
 
 // Message returns the event's text in upstream's wording.

@@ -78,11 +78,7 @@ func (o *Objects) Retaint(name string, rule *resourcev1.DeviceTaintRule) (change
 	slices.SortFunc(changed, func(a, b *resourcev1.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
 
 	return slices.DeleteFunc(changed, func(was *resourcev1.ResourceSlice) bool {
-		published := o.published[was.Name]
-		if published == nil {
-			published = was
-		}
-		is := o.Tainted(published)
+		is := o.Tainted(cmp.Or(o.published[was.Name], was))
 		if slices.EqualFunc(was.Spec.Devices, is.Spec.Devices, sameTaints) {
 			return true
 		}

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Item is a pending pod, or a placed pod with a deferred resize, with its state in the queue. The
@@ -153,16 +154,8 @@ func (q *Queue) backoffFor(item *Item, times int) time.Duration {
 // was added or returned from its last attempt. Repeatedly failing pods thus do not delay the first
 // attempt of other pods with the same priority.
 func moreUrgent(a, b *Item) bool {
-	if p, q := priorityOf(a.Pod), priorityOf(b.Pod); p != q {
+	if p, q := rules.Priority(a.Pod), rules.Priority(b.Pod); p != q {
 		return p > q
 	}
 	return a.returned.Before(b.returned)
-}
-
-// priorityOf returns 0 for a pod without a priority, as upstream.
-func priorityOf(pod *v1.Pod) int32 {
-	if pod.Spec.Priority == nil {
-		return 0
-	}
-	return *pod.Spec.Priority
 }

@@ -5,6 +5,7 @@ package quota
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -163,12 +164,7 @@ var mustBeSaid = map[v1.ResourceName]bool{
 // sorted returns the sorted names of amounts, because messages must not depend on the order of a
 // map.
 func sorted(list v1.ResourceList) []v1.ResourceName {
-	names := make([]v1.ResourceName, 0, len(list))
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(list))
 }
 
 // UsageOf returns the usage, including overhead, of a pod that has not ended, under the names used

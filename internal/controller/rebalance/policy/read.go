@@ -5,6 +5,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -288,10 +289,7 @@ func (r *reader) readSelector(at *yaml.Node, s *metav1.LabelSelector) labels.Sel
 
 // pluginNames returns the names of all known plugins, sorted, for messages.
 func pluginNames() []string {
-	list := []string{evictorName}
-	for name := range catalog {
-		list = append(list, name)
-	}
+	list := slices.AppendSeq([]string{evictorName}, maps.Keys(catalog))
 	slices.Sort(list)
 	return list
 }
