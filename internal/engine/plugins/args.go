@@ -4,6 +4,7 @@
 package plugins
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,9 +64,7 @@ func SetArgsDefaults(args any) {
 		}
 		a.ScoringStrategy.Resources = defaultedResources(a.ScoringStrategy.Resources)
 	case *config.PodTopologySpreadArgs:
-		if a.DefaultingType == "" {
-			a.DefaultingType = config.SystemDefaulting
-		}
+		a.DefaultingType = cmp.Or(a.DefaultingType, config.SystemDefaulting)
 	case *FragmentationArgs:
 		setFragmentationDefaults(a)
 	case *config.DynamicResourcesArgs:
@@ -89,9 +88,7 @@ func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 		return slices.Clone(defaultResources)
 	}
 	for i := range list {
-		if list[i].Weight == 0 {
-			list[i].Weight = 1
-		}
+		list[i].Weight = cmp.Or(list[i].Weight, 1)
 	}
 	return list
 }

@@ -4,6 +4,8 @@
 package plugins
 
 import (
+	"cmp"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -67,22 +69,10 @@ func (a *FragmentationArgs) DeepCopyObject() runtime.Object { return a.DeepCopy(
 // setFragmentationDefaults fills in zero and empty arguments. Zero is meaningless for every
 // argument, so the defaults override no explicit choice.
 func setFragmentationDefaults(a *FragmentationArgs) {
-	if a.Resource == "" {
-		a.Resource = "nvidia.com/gpu"
-	}
-	if a.Unit == 0 {
-		a.Unit = 1
-	}
-	if a.HalfLife == 0 {
-		a.HalfLife = 1 << 14
-	}
-	if a.NearPercent == 0 {
-		a.NearPercent = 100
-	}
+	a.Resource, a.Unit = cmp.Or(a.Resource, "nvidia.com/gpu"), cmp.Or(a.Unit, 1)
+	a.HalfLife, a.NearPercent = cmp.Or(a.HalfLife, 1<<14), cmp.Or(a.NearPercent, 100)
 	for i := range a.Tasks {
-		if a.Tasks[i].Weight == 0 {
-			a.Tasks[i].Weight = 1
-		}
+		a.Tasks[i].Weight = cmp.Or(a.Tasks[i].Weight, 1)
 	}
 }
 

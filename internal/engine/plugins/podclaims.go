@@ -4,6 +4,7 @@
 package plugins
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -273,9 +274,7 @@ func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Re
 		if fault.ok {
 			continue
 		}
-		if r.Code == "" {
-			r.Code = fault.code
-		}
+		r.Code = cmp.Or(r.Code, fault.code)
 		r.Reasons = append(r.Reasons, fault.reason)
 	}
 

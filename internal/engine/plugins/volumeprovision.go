@@ -5,6 +5,7 @@ package plugins
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -179,10 +180,5 @@ func reportedRoom(c *cluster.Cluster, class *storagev1.StorageClass, n *cluster.
 
 // anyMatches reports whether one of the selectors matches the node.
 func anyMatches(selectors []*rules.Selector, n *cluster.Node) bool {
-	for _, selector := range selectors {
-		if selector.Matches(n) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(selectors, func(s *rules.Selector) bool { return s.Matches(n) })
 }

@@ -157,14 +157,7 @@ func zonesOf(volume *v1.PersistentVolume) (zones []volumeZones) {
 }
 
 // inAnyZone reports whether the node has any label of a zone or region.
-func inAnyZone(n *cluster.Node) bool {
-	for _, label := range zoneLabels {
-		if n.Has(label) {
-			return true
-		}
-	}
-	return false
-}
+func inAnyZone(n *cluster.Node) bool { return slices.ContainsFunc(zoneLabels, n.Has) }
 
 // hasNode reports whether the node is in one of the zones. As in upstream, a volume with the old
 // label matches a node with the new label, but a volume with the new label does not match a node
