@@ -138,6 +138,7 @@ func (n *node) startRuntime() (err error) {
 	if err := os.WriteFile(filepath.Join(work, "cgroup-"+n.cgroup), nil, 0o600); err != nil {
 		return err
 	}
+	n.favorPods()
 	list, err := os.ReadFile(filepath.Join(n.folder(), "net.d", "10-"+n.cgroup+".conflist"))
 	if err != nil {
 		return err
@@ -150,6 +151,22 @@ func (n *node) startRuntime() (err error) {
 	mirror := filepath.Join(n.folder(), "certs.d", registry)
 	return errors.Join(os.MkdirAll(mirror, 0o755),
 		os.WriteFile(filepath.Join(mirror, "hosts.toml"), fmt.Appendf(nil, "[host.\"http://%s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry), 0o644))
+}
+
+// favorPods gives the cgroup of the node's pods a large share of the processors. By default, all
+// pods together have the share of one process of this machine, which may run many.
+func (n *node) favorPods() {
+	for file, share := range map[string]string{"cpu/" + n.cgroup + "/cpu.shares": "65536", n.cgroup + "/cpu.weight": "5000"} {
+		// One of the two files exists, depending on the version of cgroups.
+		if file = filepath.Join("/sys/fs/cgroup", file); exists(file) {
+			_ = os.WriteFile(file, []byte(share), 0o644)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // folder is the folder of containerd.

@@ -24,6 +24,32 @@ func TestRealNodes(t *testing.T) {
 	t.Logf("%d nodes ready after %.1f s", len(c.nodes), time.Since(began).Seconds())
 	before := c.objects()
 
+	if *pages {
+		c.runPages(before)
+	} else {
+		c.shell("make image IMG=$IMG")
+	}
+	c.step("webhook", func(c *cluster) {
+		c.shell("make deploy IMG=$IMG OVERLAY=replace-default COMPONENTS=webhook")
+		c.stopUpstream()
+		c.webhookAdmits()
+	})
+	rows := c.runScenarios(nil, failures)
+	c.step("guard", func(c *cluster) {
+		c.shell("make deploy IMG=$IMG OVERLAY=replace-default COMPONENTS='webhook surge eviction-guard'")
+	})
+	c.runScenarios(rows, drains)
+	c.step("back", func(c *cluster) {
+		c.startUpstream()
+		c.shell("make undeploy")
+		c.nothingLeft(before)
+	})
+	c.Logf("in all %.0f s", time.Since(began).Seconds())
+}
+
+// runPages installs and removes Berth as the pages describe.
+func (c *cluster) runPages(before string) {
+	c.Helper()
 	c.step("install.md", func(c *cluster) {
 		c.run(c.page("install.md"), "")
 		c.nothingLeft(before)
@@ -45,23 +71,6 @@ func TestRealNodes(t *testing.T) {
 		c.run(c.page("shadow.md"), "")
 		c.nothingLeft(before)
 	})
-
-	c.step("webhook", func(c *cluster) {
-		c.shell("make deploy IMG=$IMG OVERLAY=replace-default COMPONENTS=webhook")
-		c.stopUpstream()
-		c.webhookAdmits()
-	})
-	rows := c.runScenarios(nil, failures)
-	c.step("guard", func(c *cluster) {
-		c.shell("make deploy IMG=$IMG OVERLAY=replace-default COMPONENTS='webhook surge eviction-guard'")
-	})
-	c.runScenarios(rows, drains)
-	c.step("back", func(c *cluster) {
-		c.startUpstream()
-		c.shell("make undeploy")
-		c.nothingLeft(before)
-	})
-	c.Logf("in all %.0f s", time.Since(began).Seconds())
 }
 
 // stopUpstream stops kube-scheduler and kube-controller-manager, whose manifests the page moves on
