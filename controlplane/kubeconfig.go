@@ -5,6 +5,7 @@ package controlplane
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -67,12 +68,8 @@ func (p *pki) writeAdminKubeconfig(path, server string) error {
 		existing.Clusters[kubeconfigName] = fresh.Clusters[kubeconfigName]
 		existing.AuthInfos[kubeconfigName] = fresh.AuthInfos[kubeconfigName]
 		// Keep a context modified by the user, for example its namespace.
-		if existing.Contexts[kubeconfigName] == nil {
-			existing.Contexts[kubeconfigName] = fresh.Contexts[kubeconfigName]
-		}
-		if existing.CurrentContext == "" {
-			existing.CurrentContext = kubeconfigName
-		}
+		existing.Contexts[kubeconfigName] = cmp.Or(existing.Contexts[kubeconfigName], fresh.Contexts[kubeconfigName])
+		existing.CurrentContext = cmp.Or(existing.CurrentContext, kubeconfigName)
 		fresh = existing
 	}
 
