@@ -38,9 +38,13 @@ func (r *rebalances) beginGuard() {
 // holdEviction applies the rules of the webhook to an eviction. held is false if the guard admits
 // it; forGood reports a refusal that evictors do not retry.
 func (r *rebalances) holdEviction(p *pod) (message string, forGood, held bool) {
-	seen, ok := r.eventsOf(p.object, false)[0].(execute.Seen)
-	shown, is := seen.Object.(*v1.Pod)
-	if !ok || !is || !r.guard.options.Holds(shown) {
+	var shown *v1.Pod
+	for _, event := range r.eventsOf(p.object, false) { // none for a refused pod
+		if seen, ok := event.(execute.Seen); ok {
+			shown, _ = seen.Object.(*v1.Pod)
+		}
+	}
+	if shown == nil || !r.guard.options.Holds(shown) {
 		return "", false, false
 	}
 	now := r.clock.time()
