@@ -124,7 +124,7 @@ type stream struct {
 // openWatch opens a watch whose events are decoded by decode. If h is not nil, heartbeats of nodes
 // are dropped.
 func openWatch(ctx context.Context, request *rest.Request, unused fields, h *heartbeats) (watch.Interface, error) {
-	body, err := request.Stream(ctx)
+	body, err := request.Throttle(nil).Stream(ctx) // like client-go's watches
 	if err != nil {
 		return nil, err
 	}
