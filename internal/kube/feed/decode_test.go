@@ -38,7 +38,7 @@ func node(name, version string, beat time.Time, labels map[string]string) *v1.No
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, ResourceVersion: version, Labels: labels,
-			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte(version)}}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: metav1.NewFieldsV1(version)}},
 		},
 		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: metav1.NewTime(beat)}}},
 	}
