@@ -65,6 +65,9 @@ func fieldsOf(typ reflect.Type, fields map[string]string) map[string]string {
 	for i := range typ.NumField() {
 		f := typ.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue // not in answers
+		}
 		if name != "" && name != "apiVersion" && name != "kind" { // these fields are common to all answers
 			fields[name] = typ.String()
 		}
