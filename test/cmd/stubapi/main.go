@@ -83,7 +83,7 @@ type rate struct {
 
 // due returns the number of operations due since the last call.
 func (r *rate) due(now time.Time) int {
-	n := int(now.Sub(r.began).Seconds()*r.perSecond) - r.done
+	n := max(0, int(now.Sub(r.began).Seconds()*r.perSecond)-r.done) // times of late ticks can go back
 	r.done += n
 	return n
 }
