@@ -12,14 +12,12 @@ import (
 
 func isolated() *syscall.SysProcAttr { return nil }
 
-func peakMemory(int) (int64, error) {
-	return 0, errors.New("peak memory of another process can be read on Linux only")
-}
+// errLinuxOnly is returned for measurements that read /proc, which only Linux has.
+var errLinuxOnly = errors.New("the memory of another process can be read on Linux only")
+
+func peakMemory(int) (int64, error) { return 0, errLinuxOnly }
 
 // LoadAverage is only implemented on Linux.
 func LoadAverage() string { return "unknown" }
 
-// residentMemory is not implemented on this system.
-func residentMemory(int) (int64, error) {
-	return 0, errors.New("not implemented on this system")
-}
+func residentMemory(int) (int64, error) { return 0, errLinuxOnly }
