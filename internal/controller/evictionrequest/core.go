@@ -219,7 +219,7 @@ func (c *Core) answered(e Answered) {
 	t.pace.Delay(c.now.Add(min(e.RetryAfter, lastRetry)))
 	c.look(t)
 
-	switch a := action.(type) {
+	switch action.(type) {
 	case Evict:
 		c.evicted(t, e)
 		return
@@ -228,8 +228,10 @@ func (c *Core) answered(e Answered) {
 			t.setPod(e.Pod, c.pods)
 		}
 	case Delete:
+		// A watch shows the end of the Eviction. If none does, the Eviction has a finalizer, or the
+		// response had another cause, such as a 404 of a server that is starting.
 		if e.Outcome == response.OK || e.Outcome == response.Gone {
-			c.evictions.gone(a.Eviction)
+			t.pace.Delay(c.now.Add(assumedFor))
 		}
 	}
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
@@ -64,6 +66,28 @@ func TestKilledAtEveryRequest(t *testing.T) {
 				t.Errorf("only %d requests", at-1)
 			}
 			return
+		}
+	}
+}
+
+// TestADeletionThatNoWatchShowsIsRepeated verifies that an Eviction does not remain if the response
+// to its deletion reported success or a 404, and the Eviction was not deleted.
+func TestADeletionThatNoWatchShowsIsRepeated(t *testing.T) {
+	for _, fault := range []virtual.Fault{virtual.Gone, virtual.Ineffective} {
+		w := New(1)
+		w.Refuses["web"] = "disrupted"
+		w.Process.Start()
+		p := w.AddPod("web", false)
+		w.AddRequest("drain", "acme.io/drain", "web", p.UID)
+		w.Run(10 * time.Second)
+		w.Line.Rules = []virtual.Rule{{Fault: fault, Chance: 1, Kind: "Delete", Count: 1}}
+		w.DeleteRequest("drain")
+		w.Run(3 * time.Minute)
+		if left := All[*lifecyclev1alpha1.Eviction](w); len(left) > 0 {
+			t.Errorf("%v: the Eviction remains: %v", fault, left[0].Status)
+		}
+		if w.Line.Injected[virtual.Injection{Kind: "Delete", Fault: fault}] != 1 {
+			t.Errorf("%v: not injected", fault)
 		}
 	}
 }
