@@ -4,6 +4,7 @@
 package nodehealth_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -16,13 +17,15 @@ import (
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
+var chaosRuns = flag.Uint64("chaos", 300, "random clusters of TestNodesEndAsTheyAre")
+
 // TestNodesEndAsTheyAre runs random clusters: kubelets fall silent and return, conditions and
 // cordons change, foreign taints are added and removed, writes fail or conflict, watches break and
 // controllers are replaced. It verifies that after a quiet period, every node has exactly the
 // taints required by its state, once each, and all foreign taints.
 func TestNodesEndAsTheyAre(t *testing.T) {
 	injected := map[virtual.Injection]int{}
-	for seed := range uint64(300) {
+	for seed := range *chaosRuns {
 		r := rand.New(rand.NewPCG(seed, 1))
 		c := chaos(r)
 		virtual.Add(injected, c.line.Injected)

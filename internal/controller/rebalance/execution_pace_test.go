@@ -123,6 +123,59 @@ func (s *stage) occupied(n *v1.Node) bool {
 	return slices.ContainsFunc(s.pods(), func(p *v1.Pod) bool { return p.Spec.NodeName == n.Name })
 }
 
+// TestARunEndsWithoutItsRequests verifies that a drain and a roll end within half a minute after
+// they are interrupted, and that moves end by themselves, although no scale can be restored and no
+// node be written.
+func TestARunEndsWithoutItsRequests(t *testing.T) {
+	surging := rebalance.Leaving{Nodes: []string{"a"}, Surge: true}
+	for name, c := range map[string]struct {
+		core   core
+		limit  time.Duration
+		kind   string
+		breaks virtual.Fault
+	}{
+		"drain": {execute.NewDrainer(execute.DrainOptions{Leaving: surging}), 32 * time.Second, "Scale", virtual.Failing},
+		"roll": {execute.NewRoller(execute.RollOptions{
+			DrainOptions: execute.DrainOptions{Leaving: rebalance.Leaving{Surge: true}}, Until: execute.UntilDrained,
+			Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), AtOnce: func(int) int { return 1 },
+		}), 32 * time.Second, "SetNode", virtual.Ineffective},
+		"moves": {execute.New(execute.Options{Every: 10 * time.Second, Surge: true}), 0, "Scale", virtual.Forbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy, err := rebalance.ReadGoals([]string{"consolidate=1"}, "default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := newStage(t, 1, `node a cpu=4 label=pool:roll
+				node b cpu=4 label=pool:roll
+				node c cpu=8
+				deployment web
+				pods web count=1 on=a cpu=1 label=app:web
+				pods db count=3 on=b cpu=1
+				pods web3 count=3 on=c cpu=1`, policy)
+			s.draining, s.statuses = true, true
+			s.count()
+			s.Run(time.Second)
+			rules := []virtual.Rule{{Fault: c.breaks, Chance: 1, Kind: c.kind}}
+			s.faults.scaled = func(execute.Scale) { s.faults.scaled, s.line.Rules = nil, rules }
+			s.begin(c.core)
+			s.Run(2 * time.Second)
+			limit := 10 * time.Minute
+			if c.limit > 0 {
+				s.step(execute.Stop{})
+				limit = c.limit
+			}
+			s.Run(limit)
+			if len(s.done)+len(s.drained)+len(s.rolls) == 0 {
+				t.Errorf("not over after %v\n%s", limit, s.lines.String())
+			}
+			if len(s.line.Injected) == 0 {
+				t.Errorf("no request failed\n%s", s.lines.String())
+			}
+		})
+	}
+}
+
 // TestATenantsLabelDoesNotHoldADrainUp verifies that a drain ends although a tenant's ReplicaSet
 // carries the label of an earlier run's surge and can never be scaled back.
 func TestATenantsLabelDoesNotHoldADrainUp(t *testing.T) {
