@@ -24,18 +24,6 @@ func newAgentCommand() *cobra.Command {
 		Use:     "agent [flags] [-- KUBELET FLAGS]",
 		GroupID: groupParts,
 		Short:   "Make this machine a node of a cluster, with upstream's kubelet",
-		Long: `Make this Linux machine a node of any cluster: write a KubeletConfiguration and run
-upstream's kubelet with it, which replaces this process.
-
-Set everything else with --config FILE, upstream's KubeletConfiguration, or with the
-kubelet's own flags, after --.
-
-The kubelet must run as root. When it ends, its pods keep running; the next start
-adopts them.`,
-		Example: `  berth agent --bootstrap-kubeconfig .berth/node-bootstrap.kubeconfig
-  berth agent --bootstrap-kubeconfig bootstrap.conf --config kubelet.yaml \
-    --register-with-taints dedicated=lab:NoSchedule --kube-reserved cpu=200m,memory=500Mi
-  berth agent --kubeconfig node.conf -- --v=4`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if at := cmd.ArgsLenAtDash(); len(args) > 0 && at != 0 {
 				return usagef("%q: unexpected argument: only the kubelet's flags may follow, after --", args[0])

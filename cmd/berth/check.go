@@ -33,19 +33,8 @@ func newCheckCommand() *cobra.Command {
 		Use:     "check",
 		GroupID: groupAsk,
 		Short:   "Check that Berth fits this cluster, and that its components work",
-		Long: `Check a cluster and print one finding per line, with a remedy: versions,
-permissions, the flags of kube-scheduler and kube-controller-manager where they
-run as pods, schedulers that no longer run, taints that no controller removes,
-the schedulers that pods name, webhooks that could block Berth, EvictionRequests
-without a responder, budgets that block evictions, priorities.
-
-Nothing is changed. With --for, only check whether the caller has the permissions
-of one of Berth's components; run it with the component's kubeconfig.`,
-		Example: `  berth check
-  berth check --fail-on problem
-  berth check --for scheduler --kubeconfig /etc/kubernetes/scheduler.conf`,
-		Args: parse.None,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.runCheck(cmd) },
+		Args:    parse.None,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.runCheck(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&c.output, "output", "o", "", print.FormatsUsage(answer.Formats))

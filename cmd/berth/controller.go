@@ -23,18 +23,7 @@ func newControllerCommand() *cobra.Command {
 		Use:     "controller",
 		GroupID: groupParts,
 		Short:   "Node health and taint eviction",
-		Long: `Run node health and taint eviction, instead of kube-controller-manager's
-node-lifecycle-controller, taint-eviction-controller and
-device-taint-eviction-controller. Switch those off first
-(--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-device-taint-eviction-controller).
-
-Flags shared with kube-controller-manager have the same names, meanings and
-defaults. Replicas elect a leader; a new leader continues where the last one stopped.`,
-		Example: `  berth controller
-  berth controller --controllers taint-eviction-controller --leader-elect=false
-  berth controller --node-monitor-grace-period 20s --mark-pods-at-zone-rate
-  berth controller --evict-through-budgets --eviction-deadline 10m`,
-		Args: parse.None,
+		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := options.Validate(); err != nil {
 				return usagef("%w", err)

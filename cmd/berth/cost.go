@@ -33,18 +33,8 @@ func newCostCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cost --catalog FILE...",
 		Short: "Fewer and cheaper nodes for everything that runs or is pending",
-		Long: `Plan which nodes to remove or to exchange for cheaper ones, so that all running and
-pending pods cost less. New nodes come from a catalog: Karpenter's NodePools and
-instance types, or Nodes with a price. The plan is proved in a simulation: the new
-nodes are added, the old nodes are drained by the rules of kubectl drain and within the
-disruption budgets, and the scheduler places the pods by its scores. It is printed with
-its cost, the cost today, and a lower bound on the cost of any nodes for these pods.
-Nothing is written or bought. It is the same plan as of what-if provision --replace.`,
-		Example: `  berth rebalance cost --catalog nodes.yaml
-  berth rebalance cost --catalog nodepools.yaml,instance-types.json --max-moves 200 -o wide
-  berth rebalance cost -f cluster/ --catalog nodes.yaml --fail-on savings=500`,
-		Args: parse.None,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.runCost(cmd) },
+		Args:  parse.None,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return c.runCost(cmd) },
 	}
 	flags := cmd.Flags()
 	c.AddFlags(flags)

@@ -45,41 +45,9 @@ type drain struct {
 func newDrainCommand() *cobra.Command {
 	d := &drain{Question: query.Question{UserAgent: "berth-drain"}}
 	cmd := &cobra.Command{
-		Use:     "drain NODE...",
-		GroupID: groupOthers,
-		Short:   "Drain nodes like kubectl drain, after deciding where their pods go",
-		Long: `Cordon nodes and evict their pods, with kubectl's flags and kubectl's rules for what
-is evicted. Before anything is changed, the engine decides where the successor of each
-pod lands, and the plan is printed. The drain does not begin if a pod would find no
-other node (--allow-pending continues nevertheless), or if kubectl would refuse.
-
-A pod is evicted when the successor of the previous one has a node. The plan is updated
-whenever a pod lands elsewhere. Pods terminate in parallel, those of a StatefulSet one at
-a time. Pods whose disruption budget does not allow an eviction yet are evicted as soon
-as it does, those with the longest grace period first.
-
-With --surge, a pod of a Deployment or ReplicaSet leaves only when one more replica is
-ready elsewhere, even if it is the only replica or its budget allows no disruption. The
-workload is scaled up by one, the pod gets the lowest deletion cost, and the workload is
-scaled back, so that this pod is removed. The plan reports where that is not possible
-(an autoscaler, a rollout, a volume for one node, Recreate), and those pods are evicted.
-
-With --roll SELECTOR the nodes with these labels are rolled: in turn, zone by zone, each
-is drained, waited for (--uncordon-when, --wait-for-new) and uncordoned. The plan for
-all of them is made and printed first. Nodes with a later turn are cordoned meanwhile, so
-that pods do not land where they would leave again. Each node's annotation berth.dev/roll
-records its progress: the same command continues after a stop or kill.
-
-Berth's scheduler reserves the room of each successor, as a Lease in kube-system requests.
-Nothing else is written except the label berth.dev/surge on a workload that has one
-more replica. After Ctrl-C, a timeout or kill -9 the nodes stay cordoned, and the same
-command continues; workloads that a killed one has left scaled up are scaled back first.`,
-		Example: `  berth drain node-1 --ignore-daemonsets
-  berth drain node-1 node-2 --ignore-daemonsets --delete-emptydir-data --timeout 10m
-  berth drain node-1 --ignore-daemonsets --surge
-  berth drain -l pool=old --dry-run
-  berth drain --roll pool=web --uncordon-when Ready --ignore-daemonsets --surge
-  berth drain --roll pool=web --wait-for-new --max-unavailable 10% --ignore-daemonsets`,
+		Use:               "drain NODE...",
+		GroupID:           groupOthers,
+		Short:             "Drain nodes like kubectl drain, after deciding where their pods go",
 		ValidArgsFunction: d.Nodes,
 		RunE:              d.runDrain,
 	}

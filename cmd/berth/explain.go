@@ -30,33 +30,6 @@ func newExplainCommand() *cobra.Command {
 		Use:     "explain pod/NAME | TYPE/NAME | -l SELECTOR",
 		GroupID: groupAsk,
 		Short:   "Why a pod is where it is, or why it is pending, and what would help",
-		Long: `Explain the node of a pod: the scores of its node and of the next best
-ones. Or why it is pending: the nodes by reason, whether preemption helps, its
-place in the queue and which events will wake it, and the smallest changes that
-would let it run, each tried with the engine before it is printed. Or why it
-must leave its node, when exactly, and what would let it stay.
-
-Of a pod group (podgroup/train) it reports how many pods of how many would be placed
-now, what stops the next one, and where each would go.
-
-For a workload (deployment/web, statefulset/db, ...) or a selector, one pod is
-explained for all that are in the same state for the same reason, pending pods
-first.
-
-The cluster of the kubeconfig is only read (get and list, never secrets); with -f
-the cluster comes from manifests or a recording. If Berth schedules the
-cluster, its last decision about the pod is shown as well, and whether it still
-holds: from the scheduler of berth up, or that of --scheduler-url. The answer is by
-the configuration that the scheduler runs with; if no scheduler could be asked, its
-first line states the assumption.`,
-		Example: `  berth explain pod/web-1
-  berth explain pod/web-1 -n shop -o json
-  berth explain pod/web-1 --node node-3
-  berth explain deployment/web
-  berth explain podgroup/train
-  berth explain -l app=web -A
-  berth explain pod/web-1 --watch
-  berth explain pod/web-1 -f cluster/`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 && e.selector == "" {
 				return errors.New("specify what to explain, such as pod/NAME or deployment/NAME, or select pods with -l")

@@ -90,16 +90,8 @@ const (
 
 func newRoot(name string) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "berth",
-		Short: "Scheduling, preemption and eviction for Kubernetes",
-		Long: `Berth decides which node a pod runs on, which pods are preempted for it, and which
-have to leave: scheduling, preemption and eviction for Kubernetes.
-
-explain, pending, evictions, capacity, survey, what-if, rebalance, record and ui
-work on any cluster: they only read it, and install nothing.
-
-  berth up         start a cluster on this machine, in seconds
-  berth kubectl    kubectl for that cluster, built in`,
+		Use:           "berth",
+		Short:         "Scheduling, preemption and eviction for Kubernetes",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          parse.Subcommand,
@@ -148,6 +140,7 @@ work on any cluster: they only read it, and install nothing.
 	)
 	root.SetHelpCommandGroupID(groupOthers)
 	root.SetCompletionCommandGroupID(groupOthers)
+	readHelp(root)
 	checkHelpTopics(root)
 	wrapFlags(root)
 	parse.AsUsage(root)

@@ -21,13 +21,7 @@ func newMCPCommand() *cobra.Command {
 		Use:     "mcp",
 		GroupID: groupAsk,
 		Short:   "Offer the questions to an assistant, over the Model Context Protocol",
-		Long: `Serve the questions of the command line as tools of the Model Context Protocol, on
-standard input and output: fits, explain, pending, capacity and what_if. An assistant
-starts this command. It reads the cluster of the kubeconfig with its permissions (get,
-list and watch, never secrets), and changes nothing.`,
-		Example: `  berth mcp
-  berth mcp --context staging`,
-		Args: parse.None,
+		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			options := queryserver.Defaults()
 			options.Lanes, options.Parse = 1, parseOnPage

@@ -18,7 +18,6 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
-	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
 	"github.com/berth-k8s/berth/internal/up/localcluster"
 )
 
@@ -29,33 +28,8 @@ func newNodes() *cobra.Command {
 		Use:     "nodes",
 		GroupID: groupTry,
 		Short:   "Simulated nodes on any cluster; make them fail",
-		Long: `Run simulated nodes: thousands in one process, on any cluster. They register,
-renew their Leases and report their status as kubelets do; pods bound to them
-start, become ready, end and are deleted, but no container runs.
-
-Nodes are called node-1, node-2, ... (--name-prefix). Nodes of an earlier
-run are adopted with their pods; those beyond --count are removed. A node that is
-deleted while this runs stays gone, with its pods, until the next start. After
-Ctrl-C the nodes stay in the cluster and are silent, like machines without power.
-
-Annotations on a pod set how its processes behave:
-  berth.dev/run-for: 30s          containers end after that time; then the pod's
-                                  restartPolicy decides. Pods of a Job: 1s,
-                                  others: never
-  berth.dev/exit-code: "1"        with this code (default 0)
-  berth.dev/init-for: 10s         how long each init container takes (default 0s)
-  berth.dev/terminate-after: 20s  from SIGTERM to the end; at most the grace period
-  berth.dev/ready: "false"        the result of every readiness probe
-  berth.dev/uses: memory=300Mi    what they use of memory and ephemeral-storage; a
-                                  node that runs short evicts pods as a kubelet does
-A readiness probe that runs the command false fails, any other passes after its
-initialDelaySeconds.`,
-		Example: `  berth nodes --count 5000 --zones 5
-  berth nodes --count 8 --name-prefix gpu- --resource nvidia.com/gpu=8 --taint nvidia.com/gpu=true:NoSchedule
-  berth nodes fail --zone z1 --for 2m
-  berth nodes condition node-3 MemoryPressure=True`,
-		Args: parse.Subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runNodes(cmd, &shape, &to) },
+		Args:    parse.Subcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runNodes(cmd, &shape, &to) },
 	}
 	to.AddKubectlFlags(cmd.PersistentFlags())
 	shape.AddFlags(cmd.Flags())
@@ -139,15 +113,6 @@ func newNodesFail(to *connect.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fail (NODE | --node NODE | --zone ZONE)... [--for DURATION]",
 		Short: "Stop the heartbeats of simulated nodes",
-		Long: `Stop the heartbeats of simulated nodes, as if they lost the network: no Lease is
-renewed, no status reported, and their pods freeze: none starts, none ends, no
-deletion is acknowledged. The nodes recover after --for, or with berth nodes
-recover, and their pods continue from where they were.
-
-The command sets an annotation on the nodes (` + simkubelet.AnnotationHeartbeat + `): it works on any
-cluster in which berth nodes runs, and outlasts its restarts.`,
-		Example: `  berth nodes fail node-1
-  berth nodes fail --zone z1 --for 2m`,
 	}
 	cmd.Flags().DurationVar(&forHow, "for", 0, "for how long (default: until berth nodes recover)")
 	return newFault(to, cmd, func(args []string) ([]string, fault, string, error) {
@@ -166,10 +131,8 @@ cluster in which berth nodes runs, and outlasts its restarts.`,
 
 func newNodesRecover(to *connect.Flags) *cobra.Command {
 	return newFault(to, &cobra.Command{
-		Use:     "recover (NODE | --node NODE | --zone ZONE)...",
-		Short:   "Restore the heartbeats of simulated nodes",
-		Long:    "Restore the heartbeats of simulated nodes that berth nodes fail has stopped.",
-		Example: "  berth nodes recover --zone z1",
+		Use:   "recover (NODE | --node NODE | --zone ZONE)...",
+		Short: "Restore the heartbeats of simulated nodes",
 	}, func(args []string) ([]string, fault, string, error) {
 		return args, simnodes.Faults.Recover, "recovered", nil
 	})
@@ -179,14 +142,6 @@ func newNodesCondition(to *connect.Flags) *cobra.Command {
 	return newFault(to, &cobra.Command{
 		Use:   "condition [NODE]... TYPE=STATUS|TYPE-...",
 		Short: "Have simulated nodes report conditions",
-		Long: `Have simulated nodes report conditions: MemoryPressure, DiskPressure, PIDPressure,
-NetworkUnavailable, Ready, or any other type, with status True, False or Unknown.
-TYPE-, or the status of a healthy node, reverts it.
-
-The command sets an annotation on the nodes (` + simkubelet.AnnotationConditions + `).`,
-		Example: `  berth nodes condition node-3 MemoryPressure=True
-  berth nodes condition node-3 MemoryPressure-
-  berth nodes condition --zone z1 Ready=False`,
 	}, func(args []string) ([]string, fault, string, error) {
 		nodes, change, err := parse.NodesAndConditions(args)
 		return nodes, func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error) {

@@ -41,38 +41,9 @@ type balancing struct {
 func newRebalanceCommand() *cobra.Command {
 	b := balancing{Question: query.Question{UserAgent: "berth-rebalance", DropManagedFields: true}}
 	cmd := &cobra.Command{
-		Use:     "rebalance [GOAL...]",
-		GroupID: groupAsk,
-		Short:   "Which running pods to move, in which order, each move proved by the engine",
-		Long: `Plan which running pods to move, and in which order. For each move the engine
-decides where the successor lands, on the cluster as the moves before it leave it.
-Every move is a strict improvement, and a second plan after the first is empty.
-Nothing is written: the cluster of the kubeconfig is only read (get and list, never
-secrets), or with -f manifests or a recording. With --execute the moves are made: one
-at a time, each proved again right before it, the next one when the successor is ready.
-With --surge, a pod of a Deployment or ReplicaSet leaves only when one more replica is
-ready elsewhere, even if its disruption budget allows no disruption.
-Proofs are by the configuration of the running scheduler. --execute does not begin
-if no scheduler returns it, unless --config names its file.
-
-Goals, the most important first (default: heal):
-
-  heal                   fewer violated constraints: affinity, taints, spread
-  spread                 more even spread where constraints are soft
-  return                 back to preferred nodes, once they are ready for 5m
-  consolidate=N          N nodes empty but for DaemonSets' and static pods
-  defragment             room for each pending pod, then for the expected pods, which
-                         the scheduler's plugin Fragmentation configures or learns
-  defragment=POD[,POD]   room for these pending pods: for all of them, or for none
-
-Cheaper nodes for all pods: berth rebalance cost.
-With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead.`,
-		Example: `  berth rebalance
-  berth rebalance heal consolidate=2 -o wide
-  berth rebalance defragment --config scheduler.yaml
-  berth rebalance defragment=train-0,train-1 -n ml
-  berth rebalance --policy descheduler.yaml -f cluster/ --fail-on moves
-  berth rebalance consolidate=2 --execute --surge`,
+		Use:               "rebalance [GOAL...]",
+		GroupID:           groupAsk,
+		Short:             "Which running pods to move, in which order, each move proved by the engine",
 		ValidArgsFunction: b.completeGoals,
 		RunE:              b.runRebalance,
 	}

@@ -32,21 +32,8 @@ func newRecordCommand() *cobra.Command {
 		Use:     "record -o DIR",
 		GroupID: groupAsk,
 		Short:   "Record a live cluster's objects and changes, for later queries",
-		Long: `Record a live cluster into a folder: the objects of all kinds that decisions
-depend on, and their changes until Ctrl-C. Every command with -f reads the folder:
-
-  berth record -o monday --once
-  berth explain pod/web-1 -f monday
-
-The cluster is only read (get, list and watch, page by page). Secrets are never
-read, and environment variables, commands and arguments of containers are left out.
-An interrupted recording continues when it is started again. When --max-size is
-reached, the oldest history is deleted.`,
-		Example: `  berth record -o monday
-  berth record -o monday --for 1h --max-size 200Mi
-  berth record -o monday --once`,
-		Args: parse.None,
-		RunE: func(cmd *cobra.Command, _ []string) error { return r.runRecord(cmd) },
+		Args:    parse.None,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return r.runRecord(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&r.dir, "output", "o", "", "the folder to write to (required)")

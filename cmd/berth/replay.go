@@ -35,28 +35,8 @@ func newReplayCommand() *cobra.Command {
 		Use:     "replay DIR|FILE...",
 		GroupID: groupAsk,
 		Short:   "Replay a journal of the scheduler or the controllers",
-		Long: `Replay a journal of "berth scheduler --journal DIR" in memory: with the same input
-at the same times, the scheduler must decide the same. If it does not, the first
-event with another outcome is printed, and the exit code is 3: this build decides
-differently from the build that wrote the journal.
-
-Journals of "berth controller --journal DIR" are replayed in the same way.
-
-With --pod, the history of one pod is printed: when it was seen, each attempt and
-its result; for the controllers, when and for which taint it must leave, and
-whether it did. With --node, what the controllers saw of one node and wrote to it.
-
-With --config, the journal is replayed with another configuration: objects appear
-and disappear as recorded, requests succeed immediately, and the two configurations
-are compared: which pods are placed elsewhere, are pending for a longer or shorter
-time, are preempted, or are pending at the end.`,
-		Example: `  berth replay /var/lib/berth/journal
-  berth replay /var/lib/berth/journal --pod shop/web-0
-  berth replay /var/lib/berth/controller --node node-7
-  berth replay /var/lib/berth/journal --config new.yaml --fail-on pending,preempted
-  berth replay 20261121T080000.000.journal -o json`,
-		Args: parse.Some("name the folder of a journal, or its files"),
-		RunE: func(cmd *cobra.Command, args []string) error { return r.runReplay(cmd, args) },
+		Args:    parse.Some("name the folder of a journal, or its files"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return r.runReplay(cmd, args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&r.pod, "pod", "", "print the history of this pod: NAMESPACE/NAME, or NAME in the namespace default")

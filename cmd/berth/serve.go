@@ -20,16 +20,7 @@ func newServeCommand() *cobra.Command {
 		Use:     "serve",
 		GroupID: groupParts,
 		Short:   "Answer the questions of other programs over gRPC and HTTP/JSON",
-		Long: `Serve the query service: whether pods fit, where and how many more, the reasons of
-pending pods, forecasts and capacity, by the configuration that the schedulers run
-with. The cluster is only read (get, list and watch, never secrets).
-
-Callers send a bearer token, which the API server reviews. A caller who may not list
-the pods of a namespace learns nothing about them. Each caller is limited in the work
-that its questions cause.`,
-		Example: `  berth serve
-  berth serve --bind-address 0.0.0.0 --tls-cert-file serve.crt --tls-private-key-file serve.key`,
-		Args: parse.None,
+		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if options.Running, err = p.runningSource(cmd); err != nil {
 				return err

@@ -37,16 +37,7 @@ func newShadowReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report FILE|URL|-...",
 		Short: "Write a report on what shadows found",
-		Long: `Write a report on what berth scheduler --shadow and berth controller --shadow
-found: for how long they ran, how often both sides decided the same, where they
-differed, and what would have been different with Berth in charge.
-
-Each argument is a report: the file of --shadow-report, the URL of the
-controller's /shadow, which has both reports, or - for standard input.`,
-		Example: `  berth shadow report controller.json scheduler.json
-  kubectl -n berth-system port-forward service/berth-shadow 10357:http
-  berth shadow report -o html http://127.0.0.1:10357/shadow > shadow.html`,
-		Args: parse.Some("no report specified: use a file, a URL, or - for standard input"),
+		Args:  parse.Some("no report specified: use a file, a URL, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var all controllershadow.Reports
 			for _, from := range args {

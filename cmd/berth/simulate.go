@@ -33,37 +33,8 @@ func newSimulateCommand() *cobra.Command {
 		Use:     "simulate -f FILE|DIR|-",
 		GroupID: groupAsk,
 		Short:   "Where pods would go, offline, from manifests",
-		Long: `Schedule the pods in manifests without a cluster: where each pod would go, which
-pods would be preempted for it, which pods would be evicted and when, and why a
-pod fits nowhere. The manifests are the cluster.
-
-Reads any number of files, folders and, as -, standard input, printed by "kubectl
-get -o yaml" or written by hand: nodes, pods, and the objects that they refer to;
--k DIR reads the output of a kustomization. Workloads (Deployment, ReplicaSet,
-StatefulSet, DaemonSet, Job) are expanded into the pods that their controllers would
-create.
-
-A pod group (PodGroup, scheduling.k8s.io/v1beta1) is placed as a whole or not at
-all. With --feature-gates=WorkloadWithJob=true Jobs that request it become gangs, as
-by the Job controller.
-
-Pending pods go through admission, as in the API server, and are then scheduled by
-priority and age, each once. Evictions are listed with the time at which they are
-due. With --for, time passes: evictions happen when they are due, controllers
-replace the pods, pending pods are retried, and nodes that are silent or not ready
-are tainted. With --scenario, operations are done meanwhile: zones fail and recover,
-nodes are drained, manifests are applied. The answer is then a timeline, with
--o svg a picture of it.
-
-The same manifests and seed give the same output, byte for byte.`,
-		Example: `  berth simulate -f nodes.yaml -f app.yaml
-  kubectl get nodes,pods -A -o yaml | berth simulate -f - -f new.yaml
-  berth simulate -f nodes.yaml -k overlays/production
-  berth simulate -f cluster/ --explain -o json
-  berth simulate -f cluster/ --for 10m
-  berth simulate -f cluster/ --scenario outage.yaml -o svg > outage.svg`,
-		Args: parse.None,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.runSimulation(cmd) },
+		Args:    parse.None,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return s.runSimulation(cmd) },
 	}
 	flags := cmd.Flags()
 	s.AddFileFlags(flags, "a file or folder of manifests, or - for standard input (repeatable)",

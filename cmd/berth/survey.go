@@ -89,13 +89,6 @@ func newPendingCommand() *cobra.Command {
 	return inquire(&cobra.Command{
 		Use:   "pending",
 		Short: "Which workloads are pending, since when, why, and what would help",
-		Long: `List the pending pods by workload: how many, since when, the decisive reason
-(the plugin that rejects the most nodes), and the smallest change that lets one
-of them run, tried with the engine. Read-only: get and list, never secrets.`,
-		Example: `  berth pending -A
-  berth pending -n shop -l app=web -o wide
-  berth pending -A --watch
-  berth pending -A -f cluster/ --fail-on pending`,
 	}, "pending", func(w *simulate.World, of survey.Scope, source simulate.Source) (*query.Answer, bool, error) {
 		p, err := survey.PendingOf(w, of, source)
 		if err != nil {
@@ -109,14 +102,6 @@ func newEvictionsCommand() *cobra.Command {
 	return inquire(&cobra.Command{
 		Use:   "evictions",
 		Short: "Which pods have to leave their nodes, when, and because of which taint",
-		Long: `List the pods that NoExecute taints evict, and pods with evictions that the guard
-holds (berth controller --controllers=*,eviction-guard), in the order in which they
-are due: tolerationSeconds are counted from when the taint was added, the guard's
-deadline from the first eviction. Read-only: get and list, never secrets.`,
-		Example: `  berth evictions -A
-  berth evictions -n shop -o json
-  berth evictions -A --watch
-  berth evictions -A -f cluster/ --fail-on evicted`,
 	}, "evicted", func(w *simulate.World, of survey.Scope, source simulate.Source) (*query.Answer, bool, error) {
 		source.Assumed = "" // the result depends on taints only
 		e := survey.EvictionsOf(w, of, source)
@@ -131,16 +116,7 @@ func newCapacityCommand() *cobra.Command {
 		Use:     "capacity",
 		GroupID: groupAsk,
 		Short:   "What still fits where: by node, zone or shape of node",
-		Long: `Show requested and allocatable CPU, memory and pods, the largest pod that still
-fits, and stranded room: what no pod of median size can use, because the node is
-closed, has no pod slots left, or too little of the other resource. With --like, how
-many more pods of a kind fit, placed by the engine. Read-only: get and list,
-never secrets.`,
-		Example: `  berth capacity
-  berth capacity --by zone
-  berth capacity --by shape --like deployment/web -n shop
-  berth capacity -f cluster/ --like pod/web-0`,
-		Args: parse.None,
+		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(survey.Ways, by) {
 				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Ways, ", "))
@@ -193,17 +169,7 @@ func newFragmentationCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fragmentation",
 		Short: "How much of the free devices the pending and expected pods can use",
-		Long: `Show how much of the free devices (GPUs, ...) is usable, by pool of nodes: what the
-next pod can use on average over the expected pods, what is expected to be left over in
-the end, and how many more pods of each kind would fit. The expected pods come from the
-plugin Fragmentation of the scheduler's configuration; without it, they are learnt from
-the running and pending pods. In JSON, tasks holds them as arguments for the
-plugin. Read-only: get and list, never secrets.`,
-		Example: `  berth survey fragmentation
-  berth survey fragmentation --by node -o wide
-  berth survey fragmentation --resource example.com/gpu-milli --unit 1000
-  berth survey fragmentation -f cluster/ -o json`,
-		Args: parse.None,
+		Args:  parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(survey.Pools, by) {
 				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Pools, ", "))

@@ -51,18 +51,8 @@ func newUICommand() *cobra.Command {
 		Use:     "ui",
 		GroupID: groupAsk,
 		Short:   "The dashboard: the cluster live in a browser",
-		Long: `Serve the dashboard, which shows the cluster live: nodes as a map by requests,
-taints or zone, pending pods with the reasons, evictions with a countdown, events
-as they happen, the reasons for a pod's node, and forecasts.
-
-The cluster is only read (get, list and watch, never secrets). The dashboard asks
-for a token, which is part of the URL that is printed.`,
-		Example: `  berth ui
-  berth ui --port 9000
-  berth ui -f recording
-  berth ui --address 0.0.0.0 --tls-cert-file ui.crt --tls-private-key-file ui.key --allowed-host ui.example.com`,
-		Args: parse.None,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.runUI(cmd) },
+		Args:    parse.None,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return p.runUI(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&p.address, "address", "127.0.0.1", "IP address to listen on")

@@ -28,15 +28,9 @@ import (
 func newUncordonCommand() *cobra.Command {
 	d := &drain{Question: query.Question{UserAgent: "berth-uncordon"}}
 	cmd := &cobra.Command{
-		Use:     "uncordon NODE...",
-		GroupID: groupOthers,
-		Short:   "Mark nodes as schedulable again, as kubectl uncordon does",
-		Long: `Mark nodes as schedulable again: what berth drain and kubectl drain leave cordoned.
-Workloads that a killed "berth drain --surge" has left scaled up are scaled back, and
-its EvictionRequests are withdrawn. The annotations of a stopped "berth drain --roll"
-are removed.`,
-		Example: `  berth uncordon node-1
-  berth uncordon -l pool=old --dry-run=client`,
+		Use:               "uncordon NODE...",
+		GroupID:           groupOthers,
+		Short:             "Mark nodes as schedulable again, as kubectl uncordon does",
 		ValidArgsFunction: d.Nodes,
 		RunE:              d.runUncordon,
 	}

@@ -28,19 +28,7 @@ func newUp() *cobra.Command {
 		Use:     "up",
 		GroupID: groupTry,
 		Short:   "Start a whole cluster on this machine, in the foreground",
-		Long: `Start a whole cluster in the foreground: the Kubernetes API server and etcd
-(process berth-controlplane), Berth's scheduler and controllers, simulated nodes,
-and the dashboard.
-
-Everything is kept in the data directory: state, kubeconfig and logs. Ctrl-C stops
-the cluster; the next berth up continues with the same state, or with --fresh
-starts over.`,
-		Example: `  berth up                       3 nodes in 3 zones
-  berth up --nodes 100 --zones 4
-  berth up --fresh               forget what was there
-  berth up --agent --nodes 0     this machine is the node: pods really run
-  KUBECONFIG=.berth/kubeconfig kubectl get nodes`,
-		Args: parse.None,
+		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkUp(c); err != nil {
 				return err

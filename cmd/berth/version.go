@@ -36,9 +36,6 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		GroupID: groupOthers,
 		Short:   "Print Berth's version and the Kubernetes version it follows",
-		Long: `Print Berth's own version and the Kubernetes version it follows, that is, the
-version of the Kubernetes libraries it was built with.`,
-		Example: "  berth version\n  berth version -o json",
 		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "" && output != "json" && output != "yaml" {

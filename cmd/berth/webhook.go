@@ -29,20 +29,7 @@ func newWebhookCommand() *cobra.Command {
 		Use:     "webhook",
 		GroupID: groupParts,
 		Short:   "Admission rules for an existing cluster",
-		Long: `Apply Berth's admission rules to the pods of an existing cluster: priorities,
-runtime classes and their overhead, default tolerations of lost nodes, of
-namespaces and of special hardware, dedicated nodes.
-
-The webhook creates its certificates and webhook configurations and keeps them up
-to date. If no replica answers, pods are created without the rules
-(--failure-policy); kube-system, the webhook's own namespace, namespaces labelled
-berth.dev/webhook=disabled and nodes never depend on the webhook.
-
-The cluster of berth up needs no webhook: its API server has the rules built in.`,
-		Example: `  berth webhook --print-manifests --image REGISTRY/berth:v1.0.0 | kubectl apply -f -
-  berth webhook --advertise-host 192.0.2.10        outside the cluster
-  berth webhook --default-unreachable-toleration-seconds 30`,
-		Args: parse.None,
+		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := options.Validate(); err != nil {
 				return usagef("%w", err)

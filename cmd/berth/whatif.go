@@ -66,57 +66,6 @@ func newWhatIfCommand() *cobra.Command {
 		Use:     "what-if OPERATION [OPERATION...]",
 		GroupID: groupAsk,
 		Short:   "Forecast taints, drains, new nodes and more, before you do them",
-		Long: `Forecast operations before they are done: which pods leave when, where each of
-them goes, which pods stay pending and why, which disruption budgets are hit, how
-full the cluster is before and after. Nothing is written: the cluster of the
-kubeconfig is only read (get and list, never secrets), or with -f manifests or a
-recording.
-
-Give one or more operations; they are done in order. The flags of an operation
-follow it, all other flags may be anywhere. Names are as in kubectl: node/n1, node n1:
-
-  taint node/NAME... KEY=VALUE:EFFECT...   as kubectl taint; -l SELECTOR, --all,
-                                           --overwrite
-  untaint node/NAME... KEY[:EFFECT][-]...
-  cordon | uncordon node/NAME...           -l SELECTOR
-  drain node/NAME...                       kubectl's --ignore-daemonsets,
-        --delete-emptydir-data, --force, --disable-eviction, --pod-selector,
-        --timeout, -l; --guard-evictions: with
-                                           Berth's eviction guard
-  drain --choose N                         the N nodes that are cheapest to drain
-  remove-node node/NAME...
-  add-nodes N --like node/NAME
-  add-pods N|--max --like pod/NAME         how many more fit, where, and what
-                                           stops the next (or deployment/NAME)
-  apply -f FILE... | -k DIR                (-f and -k behind apply name the
-                                           objects to apply)
-  scale deployment/NAME --replicas N
-  delete pod/NAME | deployment/NAME | ...
-  evict pod/NAME...                        by the Eviction API: which budget decides,
-                                           which pods take the room
-  pressure node/NAME... --memory 200Mi     if only so much of a node's memory or disk
-        --ephemeral-storage, -l            were available; thresholds are the
-                                           kubelet's --eviction-* flags
-  use pod/NAME --memory 2Gi                what a pod uses (--ephemeral-storage);
-                                           default: its annotation berth.dev/uses,
-                                           or its requests
-  rebalance [GOAL...]                      the moves of berth rebalance --execute
-  provision --catalog FILE...              the cheapest nodes for all pods pending by
-                                           then: Karpenter's NodePools and instance
-                                           types, or Nodes with a price;
-                                           -o nodeclaims, or svg for a picture;
-                                           --fail-on cost=1000;
-        --scored                           how the scheduler's scores use these nodes;
-        --replace                          which nodes can be removed or replaced;
-        --spot-share 0.3                   maximum share of spot nodes in all CPU`,
-		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
-  berth what-if taint node/node-1 key=value:NoExecute
-  berth what-if drain --choose 3 --fail-on pending,pdb
-  berth what-if evict pod/web-0 -o json
-  berth what-if add-nodes 2 --like node/node-1 add-pods --max --like pod/web-0
-  berth what-if pressure node/node-1 --memory 50Mi
-  berth what-if drain node/node-1 --ignore-daemonsets provision --catalog nodes.yaml
-  berth what-if -f cluster/ apply -f new.yaml -o json`,
 		// The position of a flag determines its operation, which cobra does not support.
 		DisableFlagParsing: true,
 		ValidArgsFunction:  f.completeArgs,
