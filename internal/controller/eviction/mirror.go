@@ -5,7 +5,10 @@ package eviction
 
 import (
 	"cmp"
+	"maps"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -133,3 +136,211 @@ func (m *mirror) unlistedNodes() (gone []*node) {
 
 // inOrderOfSight compares pods by their first observation.
 func inOrderOfSight(a, b *pod) int { return cmp.Compare(a.number, b.number) }
+
+// Kind is a kind of object that describes devices.
+type Kind int
+
+// These are the kinds.
+const (
+	Claims Kind = iota
+	Slices
+	Rules
+	kinds
+)
+
+// deviceMirror is the observed state of devices and the affected pods. Each method that changes it
+// returns the pods with potentially changed deadlines, in the order of their first observation; the
+// Core re-evaluates them.
+//
+// A pod is listed in users for each of its claims, including claims not observed yet, so that pods
+// and claims may be observed in either order.
+type deviceMirror struct {
+	dating dating
+
+	seen  devices
+	users map[types.NamespacedName]map[*pod]bool // the pods that name each claim
+	lists [kinds]listing
+}
+
+// newDeviceMirror returns an empty mirror.
+func newDeviceMirror(dating dating) deviceMirror {
+	return deviceMirror{dating: dating, seen: newDevices(), users: map[types.NamespacedName]map[*pod]bool{}}
+}
+
+// listed reports whether all kinds have been listed.
+func (m *deviceMirror) listed() bool {
+	return !slices.ContainsFunc(m.lists[:], func(l listing) bool { return !l.Listed || l.Listing })
+}
+
+// addUser lists a pod under its claims, and dropUser removes it. Both use the pod's current claims,
+// so dropUser must be called before they change.
+func (m *deviceMirror) addUser(p *pod) {
+	for _, ref := range p.Claims {
+		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
+		if m.users[name] == nil {
+			m.users[name] = map[*pod]bool{}
+		}
+		m.users[name][p] = true
+	}
+}
+
+// dropUser removes a pod from its claims; see addUser.
+func (m *deviceMirror) dropUser(p *pod) {
+	for _, ref := range p.Claims {
+		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
+		delete(m.users[name], p)
+		if len(m.users[name]) == 0 {
+			delete(m.users, name)
+		}
+	}
+}
+
+// usersOf returns the pods that name one of the claims, without duplicates, in the order of their
+// first observation.
+func (m *deviceMirror) usersOf(names map[types.NamespacedName]bool) (users []*pod) {
+	found := map[*pod]bool{}
+	for name := range names {
+		maps.Copy(found, m.users[name])
+	}
+	return slices.SortedFunc(maps.Keys(found), inOrderOfSight)
+}
+
+// setClaim adds or updates a claim. Many writes of a claim change nothing that deadlines depend on;
+// setClaim then returns no pods.
+func (m *deviceMirror) setClaim(shown Claim) (users []*pod) {
+	before := m.seen.claims[shown.Name]
+	m.seen.setClaim(&claim{Claim: shown, list: m.lists[Claims].Number})
+	if before != nil && reflect.DeepEqual(before.Claim, shown) {
+		return nil
+	}
+	return m.usersOf(map[types.NamespacedName]bool{shown.Name: true})
+}
+
+// dropClaim removes a claim. The pods that name it no longer use its devices.
+func (m *deviceMirror) dropClaim(name types.NamespacedName) (users []*pod) {
+	m.seen.dropClaim(name)
+	return m.usersOf(map[types.NamespacedName]bool{name: true})
+}
+
+// setSlice adds or updates a slice. It affects the pods with devices of its current and previous
+// pools: a newer generation in one slice makes the slices of older generations void.
+func (m *deviceMirror) setSlice(now time.Time, shown Slice) (users []*pod) {
+	before := m.seen.slices[shown.Name]
+	s := &slice{Slice: shown, list: m.lists[Slices].Number}
+	s.held = m.dating.sliceTaints(now, s, before, m.lists[Slices].Listing)
+	m.seen.setSlice(s)
+	if before != nil && reflect.DeepEqual(before.Slice, shown) && reflect.DeepEqual(before.held, s.held) {
+		return nil
+	}
+	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return id == shown.Pool || before != nil && id == before.Pool }))
+}
+
+// dropSlice removes a slice. Its devices no longer have published taints; rules still select them.
+func (m *deviceMirror) dropSlice(name string) (users []*pod) {
+	s := m.seen.slices[name]
+	if s == nil {
+		return nil
+	}
+	names := m.seen.claimsIn(func(id Pool) bool { return id == s.Pool })
+	m.seen.dropSlice(name)
+	return m.usersOf(names)
+}
+
+// replacesRule reports whether a different rule of the same name was known. It must be dropped
+// first, so that the new rule does not count pods evicted by the old one.
+func (m *deviceMirror) replacesRule(shown Rule) bool {
+	before := m.seen.rules[shown.Name]
+	return before != nil && before.UID != shown.UID
+}
+
+// setRule adds or updates a rule. Berth's own status write is also delivered by the watch, so
+// setRule returns no pods if only the condition has changed. It then schedules a check of the
+// status only if the condition differs in more than its message and time.
+func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
+	r := m.seen.rules[shown.Name]
+	var known []Held
+	if r != nil {
+		known = []Held{r.held}
+	} else {
+		r = &rule{pods: map[*pod]bool{}}
+	}
+
+	was := r.Rule
+	r.Rule, r.list = shown, m.lists[Rules].Number
+	if known != nil && !sayTheSame(was.Condition, shown.Condition) {
+		r.scheduleStatus(now, statusPeriod) // another client has written the status, or an earlier write arrived late
+	}
+	was.Condition = shown.Condition
+	if known != nil && reflect.DeepEqual(was, shown) {
+		return nil
+	}
+
+	r.held = m.dating.deviceTaint(now, shown.Taint, known, m.lists[Rules].Listing)
+	r.statusDue, r.tries = now, 0
+	m.seen.setRule(r)
+	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return r.selectsPool(id) || was.selectsPool(id) }))
+}
+
+// dropRule removes a rule, ending its evictions.
+func (m *deviceMirror) dropRule(name string) (users []*pod) {
+	r := m.seen.rules[name]
+	if r == nil {
+		return nil
+	}
+	m.seen.dropRule(name)
+	return m.usersOf(m.seen.claimsIn(r.selectsPool))
+}
+
+// unlistedClaims, unlistedSlices and unlistedRules return the objects missing from the list of
+// their kind, sorted by name.
+func (m *deviceMirror) unlistedClaims() []types.NamespacedName {
+	return unlisted(m.seen.claims, func(c *claim) uint32 { return c.list }, m.lists[Claims], func(a, b types.NamespacedName) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+}
+
+func (m *deviceMirror) unlistedSlices() []string {
+	return unlisted(m.seen.slices, func(s *slice) uint32 { return s.list }, m.lists[Slices], strings.Compare)
+}
+
+func (m *deviceMirror) unlistedRules() []string {
+	return unlisted(m.seen.rules, func(r *rule) uint32 { return r.list }, m.lists[Rules], strings.Compare)
+}
+
+// unlisted returns the names of the objects missing from the current list, sorted.
+func unlisted[N comparable, T any](all map[N]T, listOf func(T) uint32, current listing, order func(a, b N) int) (gone []N) {
+	for name, object := range all {
+		if listOf(object) != current.Number {
+			gone = append(gone, name)
+		}
+	}
+	slices.SortFunc(gone, order)
+	return gone
+}
+
+// foundOf converts the reads of an attempt. It dates taints as if events had been missed, because
+// the watches may lag behind the reads.
+func (m *deviceMirror) foundOf(now time.Time, read *Devices) devices {
+	found := newDevices()
+	for i := range read.Claims {
+		found.setClaim(&claim{Claim: read.Claims[i]})
+	}
+
+	for i := range read.Slices {
+		s := &slice{Slice: read.Slices[i]}
+		s.held = m.dating.sliceTaints(now, s, m.seen.slices[s.Name], true)
+		found.setSlice(s)
+	}
+
+	for i := range read.Rules {
+		r := &rule{Rule: read.Rules[i]}
+		var known []Held
+		if before := m.seen.rules[r.Name]; before != nil && before.UID == r.UID {
+			known = []Held{before.held}
+		}
+		r.held = m.dating.deviceTaint(now, r.Taint, known, true)
+		found.setRule(r)
+	}
+
+	return found
+}

@@ -4,14 +4,23 @@
 package feed
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"hash/maphash"
+	"io"
+	"net/http"
+	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -78,4 +87,155 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 			return openWatch(ctx, get(&o), unused, h)
 		},
 	}
+}
+
+// fields is a set of fields of a protobuf message, by number. The value is the set of fields of the
+// nested message, or nil for the field as a whole.
+type fields map[protowire.Number]fields
+
+// These sets begin at the envelope of an object, a runtime.Unknown, whose field 2 is the object.
+// Field 1 of an object is its metadata, which has the name in field 1, resourceVersion in 6 and
+// managedFields in 17.
+var (
+	managedFields = fields{2: {1: {17: nil}}}
+	nameField     = fields{2: {1: {1: nil}}}
+	// Field 3 of a node is its status, field 4 of that the conditions, and field 3 of a condition
+	// lastHeartbeatTime.
+	heartbeatFields = fields{2: {1: {6: nil, 17: nil}, 3: {4: {3: nil}}}}
+)
+
+// walk calls visit for the encoding of each field in the set, with in true, and for all other
+// fields. It stops at a malformed field, which the decoder reports.
+func (s fields) walk(message []byte, visit func(field []byte, in bool)) {
+	for len(message) > 0 {
+		number, _, size := protowire.ConsumeField(message)
+		if size < 0 {
+			return
+		}
+		if nested, in := s[number]; nested == nil {
+			visit(message[:size], in)
+		} else {
+			_, _, tag := protowire.ConsumeTag(message)
+			content, _ := protowire.ConsumeBytes(message[tag:size])
+			nested.walk(content, visit)
+		}
+		message = message[size:]
+	}
+}
+
+// walkObject is like walk for an object in the protobuf format, after its magic number. It does
+// nothing for an object in JSON.
+func (s fields) walkObject(text []byte, visit func(field []byte, in bool)) {
+	if envelope, is := bytes.CutPrefix(text, []byte("k8s\x00")); is {
+		s.walk(envelope, visit)
+	}
+}
+
+// decode decodes an object or a list without the unused fields, into the given object if it is not
+// nil. The text is modified: the decoder skips the unused fields, because their numbers, of two
+// bytes when encoded, are replaced by a number that no message has.
+func decode(text []byte, unused fields, into runtime.Object) (runtime.Object, error) {
+	unused.walkObject(text, func(field []byte, in bool) {
+		if in {
+			copy(field, "\xfa\x7f")
+		}
+	})
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, into)
+	return object, err
+}
+
+// heartbeats recognizes changes of nodes that are only heartbeats, by digests of the nodes.
+type heartbeats struct {
+	seed  maphash.Seed
+	known map[uint64]uint64 // digest of each node without the heartbeat, by the hash of its name
+	next  [2]uint64         // key and digest of the last event
+}
+
+// isNext reports whether the event shows the state of the previous event of the node, except for
+// the heartbeat. The previous event of the watch is known to have been processed, because the
+// watch decodes an event only after the previous one was received.
+func (h *heartbeats) isNext(event *metav1.WatchEvent) bool {
+	h.known[h.next[0]], h.next = h.next[1], [2]uint64{}
+	text, key, hash := event.Object.Raw, uint64(0), maphash.Hash{}
+	nameField.walkObject(text, func(field []byte, in bool) {
+		if in {
+			key = maphash.Bytes(h.seed, field)
+		}
+	})
+	if event.Type != string(watch.Modified) || key == 0 {
+		delete(h.known, key)
+		return false
+	}
+	hash.SetSeed(h.seed)
+	heartbeatFields.walkObject(text, func(field []byte, in bool) {
+		if !in {
+			_, _ = hash.Write(field)
+		}
+	})
+	h.next = [2]uint64{key, hash.Sum64()}
+	return h.known[key] == h.next[1]
+}
+
+// stream decodes the events of a watch. It implements [watch.Decoder].
+type stream struct {
+	io.Closer
+	body       *bufio.Reader
+	json       *json.Decoder // set if the events are in JSON
+	frame      []byte        // an encoded event; reused
+	unused     fields        // dropped from the objects
+	event      metav1.WatchEvent
+	heartbeats *heartbeats // nil: heartbeats are passed on
+}
+
+// openWatch opens a watch whose events are decoded by decode. If h is not nil, heartbeats of nodes
+// are dropped.
+func openWatch(ctx context.Context, request *rest.Request, unused fields, h *heartbeats) (watch.Interface, error) {
+	body, err := request.Throttle(nil).Stream(ctx) // like client-go's watches
+	if err != nil {
+		return nil, err
+	}
+	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
+	return watch.NewStreamWatcher(&stream{Closer: body, body: bufio.NewReader(body), unused: unused, heartbeats: h}, reporter), nil
+}
+
+// Close implements [watch.Decoder].
+func (s *stream) Close() { _ = s.Closer.Close() }
+
+// Decode implements [watch.Decoder].
+func (s *stream) Decode() (watch.EventType, runtime.Object, error) {
+	err := s.readEvent()
+	for err == nil && s.heartbeats != nil && s.heartbeats.isNext(&s.event) {
+		err = s.readEvent()
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	object, err := decode(s.event.Object.Raw, s.unused, nil)
+	return watch.EventType(s.event.Type), object, err
+}
+
+// readEvent reads the next event. In the protobuf format, the length of an event precedes it, in
+// four bytes of which the first is 0.
+func (s *stream) readEvent() error {
+	if s.frame == nil {
+		s.frame = []byte{}
+		if first, err := s.body.Peek(1); err == nil && first[0] != 0 {
+			s.json = json.NewDecoder(s.body)
+		}
+	}
+	if s.json != nil {
+		return s.json.Decode(&s.event)
+	}
+	var size uint32
+	if err := binary.Read(s.body, binary.BigEndian, &size); err != nil {
+		return err
+	}
+	if size > mostOfPage {
+		return errUnreadable
+	}
+	s.frame = slices.Grow(s.frame[:0], int(size))[:size]
+	if _, err := io.ReadFull(s.body, s.frame); err != nil {
+		return err
+	}
+	return s.event.Unmarshal(s.frame)
 }

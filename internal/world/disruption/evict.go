@@ -5,6 +5,8 @@ package disruption
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Answer is the Eviction API's response.
@@ -160,3 +163,154 @@ func Desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
 	}
 	return 0
 }
+
+// Count counts the pods covered by a budget, like the disruption controller. The zero value counts
+// no pods.
+//
+//	count := Count{}; count.AddPod(...) for each pod that the budget selects; count.Status(budget, workloads)
+type Count struct {
+	pods, healthy int
+	owners        []owned
+}
+
+// owned holds the counted pods of one controller.
+type owned struct {
+	rules.Owner
+	controller *metav1.OwnerReference
+	pods       int
+}
+
+// Add counts pods of a namespace with the same controller, or without a controller. healthy is the
+// number of ready pods among them.
+func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, healthy int) {
+	c.pods, c.healthy = c.pods+pods, c.healthy+healthy
+	if controller == nil {
+		return
+	}
+	owner := rules.OwnerBy(namespace, controller)
+	i := slices.IndexFunc(c.owners, func(o owned) bool { return o.Owner == owner })
+	if i < 0 {
+		i, c.owners = len(c.owners), append(c.owners, owned{owner, controller, 0})
+	}
+	c.owners[i].pods += pods
+}
+
+// AddPod counts a pod. A terminal or terminating pod only adds its controller, which may already
+// have replaced the pod.
+func (c *Count) AddPod(p *v1.Pod, healthy bool) {
+	pods, ready := 1, 0
+	switch {
+	case p.DeletionTimestamp != nil, rules.IsTerminal(p):
+		pods = 0
+	case healthy:
+		ready = 1
+	}
+	c.Add(p.Namespace, metav1.GetControllerOfNoCopy(p), pods, ready)
+}
+
+// Status returns the status written by the disruption controller. maxUnavailable and percentages
+// are relative to the scale of the pods' controllers, not to the number of existing pods. If a
+// controller has no scale, the sync fails; pods without a controller do not count.
+func (c *Count) Status(b *policyv1.PodDisruptionBudget, workloads *workload.Table) policyv1.PodDisruptionBudgetStatus {
+	counted := &policyv1.PodDisruptionBudget{Spec: b.Spec}
+	s := &counted.Status
+	s.ObservedGeneration, s.CurrentHealthy, s.ExpectedPods = b.Generation, int32(c.healthy), int32(c.pods)
+	if OfScale(&b.Spec) {
+		expected, fault := c.scale(workloads)
+		if s.ExpectedPods = int32(expected); fault != "" {
+			FailSync(counted, fault)
+			return *s
+		}
+	}
+	Expect(counted, s.ExpectedPods)
+	return *s
+}
+
+// scale sums up the pods wanted by the controllers. For a controller missing from the table, it
+// adds the number of existing pods.
+func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
+	summed := map[rules.Owner]bool{}
+	for _, o := range c.owners {
+		if fault := NoScale(o.controller); fault != "" {
+			return 0, fault
+		}
+
+		l := workloads.OwnedBy(o.Owner)
+		if l == nil || l.Replicas == nil {
+			sum += o.pods
+			continue
+		}
+
+		// A common parent of several owners is counted once.
+		if top := workloads.DeploymentOf(l); top != nil {
+			l = top
+		}
+		if !summed[l.Owner()] {
+			summed[l.Owner()] = true
+			sum += int(*l.Replicas)
+		}
+	}
+	return sum, ""
+}
+
+// OfScale reports whether a budget is relative to the scale of its pods' controllers: it uses
+// maxUnavailable or a percentage. With minAvailable: 2, the scale is irrelevant.
+func OfScale(spec *policyv1.PodDisruptionBudgetSpec) bool {
+	return spec.MaxUnavailable != nil || spec.MinAvailable != nil && spec.MinAvailable.Type == intstr.String
+}
+
+// NoScale returns why a controller's scale cannot be read, in the words of the disruption
+// controller, or "".
+func NoScale(controller *metav1.OwnerReference) string {
+	switch kind := rules.KindOf(controller); kind {
+	case rules.DaemonSet, rules.Job:
+		return fmt.Sprintf("%ss.%s does not implement the scale subresource", strings.ToLower(kind.Kind), kind.Group)
+	}
+	return ""
+}
+
+// Expect sets the expected pods in a budget's status, and the values derived from them. It changes
+// b.
+func Expect(b *policyv1.PodDisruptionBudget, pods int32) {
+	b.Status.ExpectedPods, b.Status.DesiredHealthy = pods, Desired(&b.Spec, int(pods))
+	Allow(b)
+}
+
+// Allow sets the allowed disruptions in a budget's status: the healthy pods in excess of the
+// desired ones. It changes b.
+func Allow(b *policyv1.PodDisruptionBudget) {
+	s := &b.Status
+	if s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0); s.ExpectedPods <= 0 || FailedSync(s) {
+		s.DisruptionsAllowed = 0
+	}
+}
+
+// FailSync makes a budget allow no disruption because the disruption controller cannot count the
+// budget's pods. It changes b.
+func FailSync(b *policyv1.PodDisruptionBudget, why string) {
+	b.Status.DisruptionsAllowed = 0
+	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
+		Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason, Message: why,
+	})
+}
+
+// FailedSync reports whether the disruption controller has reported that it cannot count the
+// budget's pods.
+func FailedSync(s *policyv1.PodDisruptionBudgetStatus) bool {
+	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
+	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == policyv1.SyncFailedReason
+}
+
+// IsReady reports whether a pod is ready, and therefore counts as healthy. A pod of a manifest,
+// without any reported status, is considered ready.
+func IsReady(p *v1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return !reported(p)
+}
+
+// reported reports whether a scheduler or a kubelet has written the pod's status.
+func reported(p *v1.Pod) bool { return len(p.Status.Conditions) > 0 || p.Status.StartTime != nil }

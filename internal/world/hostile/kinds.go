@@ -4,6 +4,8 @@
 package hostile
 
 import (
+	"reflect"
+
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -48,4 +50,65 @@ var Kinds = []Kind{
 	{"Lease", func() Object { return &coordinationv1.Lease{} }},
 	{"PodGroup", func() Object { return &groups.PodGroup{} }},
 	{"CompositePodGroup", func() Object { return &groups.CompositePodGroup{} }},
+}
+
+// words holds the values of types with few valid values. With any other value, readers skip the
+// rest of the object, so it would not be tested. A type without an entry gets any text.
+var words = map[reflect.Type][]string{
+	reflect.TypeFor[metav1.LabelSelectorOperator]():            {"In", "NotIn", "Exists", "DoesNotExist"},
+	reflect.TypeFor[v1.NodeSelectorOperator]():                 {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
+	reflect.TypeFor[v1.TolerationOperator]():                   {"Exists", "Equal"},
+	reflect.TypeFor[v1.TaintEffect]():                          {"NoSchedule", "NoExecute", "PreferNoSchedule", ""},
+	reflect.TypeFor[v1.UnsatisfiableConstraintAction]():        {"DoNotSchedule", "ScheduleAnyway"},
+	reflect.TypeFor[v1.NodeInclusionPolicy]():                  {"Honor", "Ignore"},
+	reflect.TypeFor[v1.Protocol]():                             {"TCP", "UDP", "SCTP"},
+	reflect.TypeFor[v1.PersistentVolumeAccessMode]():           {"ReadWriteOnce", "ReadWriteOncePod"},
+	reflect.TypeFor[v1.PersistentVolumeMode]():                 {"Filesystem"},
+	reflect.TypeFor[resourcev1.DeviceAllocationMode]():         {"ExactCount", "All"},
+	reflect.TypeFor[v1.ContainerRestartPolicy]():               {"Always"},
+	reflect.TypeFor[v1.RestartPolicy]():                        {"Always"},
+	reflect.TypeFor[v1.DNSPolicy]():                            {"Default"},
+	reflect.TypeFor[v1.PreemptionPolicy]():                     {"PreemptLowerPriority", "Never"},
+	reflect.TypeFor[v1.PodFSGroupChangePolicy]():               {"Always"},
+	reflect.TypeFor[policyv1.UnhealthyPodEvictionPolicyType](): {"AlwaysAllow", "IfHealthyBudget"},
+	reflect.TypeFor[batchv1.ConcurrencyPolicy]():               {"Allow"},
+}
+
+// byField holds the values of fields that refer to the cluster's objects, by the field's Go name.
+// With other values, the terms would match nothing and cost nothing.
+var byField = map[string][]string{
+	"TopologyKey":      {v1.LabelHostname, v1.LabelTopologyZone, "k0", "k1", "k2", "k18"},
+	"StorageClassName": {"made", "local"},
+	"DeviceClassName":  {"gpu"},
+	"SchedulerName":    {v1.DefaultSchedulerName},
+	"GenerateName":     {""},
+	"VolumeName":       {""},
+	"APIVersion":       {"apps/v1"},
+	"Kind":             {"ReplicaSet", "StatefulSet"},
+	"Expression":       {`device.driver == "gpu.example.com"`, `quantity("1e60000000").isGreaterThan(quantity("1"))`},
+}
+
+// referring lists the fields that name another object of the tenant. Three times out of four they
+// get the name of an object that may exist.
+var referring = map[string]bool{"ClaimName": true, "ResourceClaimName": true, "ResourceClaimTemplateName": true, "PodGroupName": true}
+
+// mostNames is the maximum number of requests named by a constraint or a configuration of a claim.
+var mostNames = map[reflect.Type]int{
+	reflect.TypeFor[resourcev1.DeviceConstraint]():         32,
+	reflect.TypeFor[resourcev1.DeviceClaimConfiguration](): 32,
+}
+
+// namesType is the type of a list of names.
+var namesType = reflect.TypeFor[[]string]()
+
+// mostItems is the maximum length of lists and maps bounded by the API.
+var mostItems = map[reflect.Type]int{
+	// No two constraints may have the same key and action, and byField has six keys.
+	reflect.TypeFor[[]v1.TopologySpreadConstraint]():         12,
+	reflect.TypeFor[[]resourcev1.DeviceRequest]():            32,
+	reflect.TypeFor[[]resourcev1.DeviceSubRequest]():         8,
+	reflect.TypeFor[[]resourcev1.DeviceSelector]():           32,
+	reflect.TypeFor[[]resourcev1.DeviceConstraint]():         32,
+	reflect.TypeFor[[]resourcev1.DeviceClaimConfiguration](): 32,
+	reflect.TypeFor[[]resourcev1.DeviceToleration]():         16,
 }
