@@ -14,8 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/response"
 )
 
-// Event is an input of the Core: a watch event, an API response, or only the passing of time.
-type Event interface{ isEvent() }
+// Event is an input of the Core, of one of the types below: a watch event, an API response, or only
+// the passing of time.
+type Event any
 
 type (
 	// Tick signals the passing of time, as requested by Wake.
@@ -70,30 +71,8 @@ type (
 	}
 )
 
-func (Tick) isEvent()         {}
-func (PodSeen) isEvent()      {}
-func (PodGone) isEvent()      {}
-func (PodsListing) isEvent()  {}
-func (PodsListed) isEvent()   {}
-func (NodeSeen) isEvent()     {}
-func (NodeGone) isEvent()     {}
-func (NodesListing) isEvent() {}
-func (NodesListed) isEvent()  {}
-func (ClaimSeen) isEvent()    {}
-func (SliceSeen) isEvent()    {}
-func (RuleSeen) isEvent()     {}
-func (ClaimGone) isEvent()    {}
-func (SliceGone) isEvent()    {}
-func (RuleGone) isEvent()     {}
-func (Listing) isEvent()      {}
-func (Listed) isEvent()       {}
-func (Answered) isEvent()     {}
-
 // Action is an output of the Core. All except for Record are requests to the API.
-type Action interface {
-	isAction()
-	fmt.Stringer
-}
+type Action fmt.Stringer
 
 type (
 	// ReadNode reads the node live.
@@ -171,16 +150,6 @@ type PoolAt struct {
 	Pool Pool
 	Node string
 }
-
-func (ReadNode) isAction()    {}
-func (ReadPod) isAction()     {}
-func (ReadDevices) isAction() {}
-func (Mark) isAction()        {}
-func (Delete) isAction()      {}
-func (Evict) isAction()       {}
-func (Annotate) isAction()    {}
-func (WriteStatus) isAction() {}
-func (Record) isAction()      {}
 
 // String describes the request for logs and traces.
 func (a ReadNode) String() string { return "read node " + a.Node }

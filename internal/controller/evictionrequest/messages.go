@@ -45,8 +45,8 @@ func PodOf(p *v1.Pod) Pod {
 	}
 }
 
-// Event is an input of the Core.
-type Event interface{ event() }
+// Event is an input of the Core, of one of the types below.
+type Event any
 
 type (
 	// Tick reports the passage of time, as scheduled by Wake.
@@ -83,19 +83,8 @@ type (
 	}
 )
 
-func (Tick) event()         {}
-func (Listing) event()      {}
-func (Listed) event()       {}
-func (RequestSeen) event()  {}
-func (RequestGone) event()  {}
-func (EvictionSeen) event() {}
-func (EvictionGone) event() {}
-func (PodSeen) event()      {}
-func (PodGone) event()      {}
-func (Answered) event()     {}
-
-// Action is a request to the API server. Each gets a response.
-type Action interface{ action() }
+// Action is a request to the API server, of one of the types below. Each gets a response.
+type Action any
 
 type (
 	// ReadPod reads a pod.
@@ -135,11 +124,3 @@ type (
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 )
-
-func (ReadPod) action()       {}
-func (Evict) action()         {}
-func (Create) action()        {}
-func (Label) action()         {}
-func (WriteEviction) action() {}
-func (WriteRequest) action()  {}
-func (Delete) action()        {}

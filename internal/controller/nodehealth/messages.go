@@ -14,8 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/response"
 )
 
-// Event is an input of the Core: an observation, a response, or the passage of time.
-type Event interface{ isEvent() }
+// Event is an input of the Core, of one of the types below: an observation, a response, or the
+// passage of time.
+type Event any
 
 type (
 	// Tick reports the passage of time, as scheduled by Wake.
@@ -59,25 +60,8 @@ type (
 	}
 )
 
-func (Tick) isEvent()         {}
-func (NodeSeen) isEvent()     {}
-func (NodeGone) isEvent()     {}
-func (NodesListing) isEvent() {}
-func (NodesListed) isEvent()  {}
-func (LeaseSeen) isEvent()    {}
-func (LeaseGone) isEvent()    {}
-func (LeasesListed) isEvent() {}
-func (Blind) isEvent()        {}
-func (Polled) isEvent()       {}
-func (Sighted) isEvent()      {}
-func (Away) isEvent()         {}
-func (Answered) isEvent()     {}
-
 // Action is an output of the Core.
-type Action interface {
-	isAction()
-	fmt.Stringer
-}
+type Action fmt.Stringer
 
 type (
 	// ReadLease reads a node's Lease live.
@@ -134,15 +118,6 @@ type (
 		Rate     float64 // admissions to evicting taints per second
 	}
 )
-
-func (ReadLease) isAction()   {}
-func (WriteStatus) isAction() {}
-func (WriteNode) isAction()   {}
-func (MarkPods) isAction()    {}
-func (StopMarking) isAction() {}
-func (Record) isAction()      {}
-func (Dropped) isAction()     {}
-func (ZoneChanged) isAction() {}
 
 // String describes the action for logs and traces.
 func (a ReadLease) String() string { return "read lease of " + a.Node }

@@ -15,7 +15,7 @@ import (
 
 // Event is an input to a state machine; this file defines all of its types. Responses to requests
 // and observed objects arrive in no particular order: a write may be observed before its response.
-type Event interface{ event() }
+type Event any
 
 type (
 	// Tick signals the passing of time, as requested by Wake.
@@ -58,27 +58,12 @@ type (
 	Stop struct{}
 )
 
-func (Tick) event()          {}
-func (Seen) event()          {}
-func (Gone) event()          {}
-func (Listed) event()        {}
-func (Recalled) event()      {}
-func (Planned) event()       {}
-func (Answered) event()      {}
-func (Stop) event()          {}
-func (NoReservation) event() {}
-
-func (Unanswered) event() {}
-
-func (DrainPlanned) event() {}
-func (RollPlanned) event()  {}
-
-// Action is an output of a state machine. Each action is a request with a response, except for
-// ReleaseReservation, Withdraw, and reports of progress or of an end.
+// Action is an output of a state machine, of one of the types below. Each action is a request with
+// a response, except for ReleaseReservation, Withdraw, and reports of progress or of an end.
 //
 // The core does not block on a response: it continues with other events, and receives the response
 // as an event.
-type Action interface{ action() }
+type Action any
 
 type (
 	// Recall reads the journal.
@@ -201,22 +186,7 @@ type (
 		// scheduled, or "" if it did not.
 		Stopped string
 	}
-)
 
-func (Recall) action()             {}
-func (MakePlan) action()           {}
-func (Note) action()               {}
-func (SetStatus) action()          {}
-func (SetTaint) action()           {}
-func (Evict) action()              {}
-func (Scale) action()              {}
-func (Mark) action()               {}
-func (ReleaseReservation) action() {}
-func (Withdraw) action()           {}
-func (MoveProgress) action()       {}
-func (Done) action()               {}
-
-type (
 	// RollProgress reports the progress of a roll. The progress of its pods is a DrainProgress.
 	RollProgress struct {
 		Result  Result
@@ -235,16 +205,6 @@ type (
 		Stopped string
 	}
 )
-
-func (PlanRoll) action()     {}
-func (SetNode) action()      {}
-func (RollProgress) action() {}
-func (RollDone) action()     {}
-
-func (PlanDrain) action()     {}
-func (Cordon) action()        {}
-func (DrainProgress) action() {}
-func (DrainDone) action()     {}
 
 // Result is the outcome of a move, or a reported step of a move, a drain or a roll.
 type Result string
