@@ -61,7 +61,7 @@ race: ## the cores, the shells and what packs under the race detector (needs a C
 	@cd deploy/pack && CGO_ENABLED=1 go test -race -short ./...
 
 golangci: ## golangci-lint by .golangci.yaml, in all modules (the first time: it is compiled, about a minute)
-	@found=0; for module in . controlplane test test/specs test/karpenter deploy/pack; do echo "==> golangci-lint: $$module"; \
+	@found=0; for module in . controlplane integrations test test/specs test/karpenter deploy/pack; do echo "==> golangci-lint: $$module"; \
 		(cd $$module && go tool -modfile=$(CURDIR)/hack/golangci/go.mod golangci-lint run -c $(CURDIR)/.golangci.yaml ./...) || found=1; done; exit $$found
 
 # How much of what a nightly run plays, in per cent: SCALE=1 shows that every line works.
@@ -96,6 +96,7 @@ lint: ## gofmt, go vet, staticcheck, actionlint over the workflows, and make eng
 	@echo "==> go vet"
 	@go vet ./...
 	@cd controlplane && go vet ./...
+	@cd integrations && go vet ./...
 	@cd test && go vet ./...
 	@cd deploy/pack && go vet ./...
 	@echo "==> staticcheck"
@@ -109,7 +110,7 @@ english: ## the English of comments, docs and help texts, by Vale (the first tim
 	@hack/vale/lint.sh $(VALEFLAGS)
 
 vulncheck: ## known vulnerabilities in code that the programs reach, by govulncheck (reads vuln.go.dev)
-	@found=0; for module in . controlplane deploy/pack; do echo "==> govulncheck: $$module"; \
+	@found=0; for module in . controlplane integrations deploy/pack; do echo "==> govulncheck: $$module"; \
 		(cd $$module && go tool -modfile=$(CURDIR)/hack/tools/go.mod govulncheck ./...) || found=1; done; exit $$found
 
 api: ## the Go code and the OpenAPI document of the definitions in api/; needs no protoc

@@ -69,7 +69,7 @@ const root = "../.."
 // plugins.
 func sources(t *testing.T) (files []string) {
 	t.Helper()
-	nested := []string{"controlplane", "test", "deploy/pack", "hack", "examples"}
+	nested := []string{"controlplane", "integrations", "test", "deploy/pack", "hack", "examples"}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

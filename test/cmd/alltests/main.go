@@ -68,6 +68,7 @@ var parts = []part{
 			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance",
 				"./internal/engine/decide", "./..."),
 			goTest("deploy/pack", anew, "./..."),
+			goTest("integrations", anew, "./..."),
 		}, nil
 	}},
 	{"fuzz", "every parser, with input made for the moment", computing, 2, listFuzzers},
