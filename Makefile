@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help api up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live bench-scale integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter soak specs node-conformance versions upgrade image deploy undeploy real-nodes release pictures build clean
+.PHONY: help api up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live bench-scale integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter bench-kueue soak specs node-conformance versions upgrade image deploy undeploy real-nodes release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -153,6 +153,12 @@ bench-guard: build ## nodes emptied by kubectl drain, Karpenter and the deschedu
 
 bench-karpenter: build ## what berth and Karpenter's own scheduler launch for the pods of Karpenter's benchmark, in one run: cost, nodes, seconds (BENCHFLAGS='-pods 20000 -times 1')
 	@cd test/karpenter && go run . -pods 1000,5000,20000 -beside $(BIN)/berth $(BENCHFLAGS)
+
+bench-kueue: build ## jobs of an unmodified Kueue without and with berth-kueue: builds both, then about 15 minutes, as root (BENCHFLAGS='-nodes 20 -jobs 30 -most 16')
+	@echo "==> building Kueue and berth-kueue"
+	@cd test && go build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kueuebench
+	@hack/kueue.sh $(BIN)
+	@$(BIN)/kueuebench -bin $(BIN) $(BENCHFLAGS)
 
 soak: build ## an hour of everything that can go wrong, on a cluster of its own (SOAKFLAGS='--for 10m --seed 7')
 	@cd test && go build -o $(BIN)/soak ./cmd/soak
