@@ -38,13 +38,21 @@ func listComponents(guard bool) (map[string]permissions, error) {
 		everywhere: simulatedNodesRules(),
 		within:     map[string][]rbacv1.PolicyRule{v1.NamespaceNodeLease: {leaseRule("get", "create", "update")}},
 	}}
-	for name, part := range map[string]deploy.Part{"scheduler": deploy.Scheduler, "controller": deploy.Controller, "ui": deploy.View} {
+	for name, part := range map[string]deploy.Part{
+		"scheduler": deploy.Scheduler, "controller": deploy.Controller, "ui": deploy.View, "serve": deploy.View,
+	} {
 		rights, err := deploy.RightsOf(part)
 		if err != nil {
 			return nil, err
 		}
 		all[name] = permissionsFor(rights)
 	}
+	queries := all["serve"]
+	queries.everywhere = append(queries.everywhere, rulesFor([]deploy.Right{ // the role system:auth-delegator
+		{Group: "authentication.k8s.io", Resource: "tokenreviews", Verb: "create"},
+		{Group: "authorization.k8s.io", Resource: "subjectaccessreviews", Verb: "create"},
+	})...)
+	all["serve"] = queries
 	if guard {
 		for name, part := range map[string]deploy.Part{"controller": deploy.Controller, "webhook": deploy.Webhook} {
 			rights, err := deploy.RightsOf(part)

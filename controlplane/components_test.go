@@ -29,6 +29,7 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 		"controller": {{Verb: "delete", Resource: "pods"}, {Verb: "patch", Resource: "nodes"}},
 		"nodes":      {{Verb: "create", Resource: "nodes"}, {Verb: "patch", Resource: "pods", Subresource: "status"}},
 		"ui":         {{Verb: "watch", Resource: "pods"}},
+		"serve":      {{Verb: "watch", Resource: "pods"}, {Verb: "create", Group: "authentication.k8s.io", Resource: "tokenreviews"}},
 	}
 	lease := func(verb, namespace, name string) authorizationv1.ResourceAttributes {
 		return authorizationv1.ResourceAttributes{Verb: verb, Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace, Name: name}
@@ -41,6 +42,7 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 		"controller": {lease("update", "kube-node-lease", "node-1"), lease("update", "kube-system", "kube-scheduler"), lease("create", "kube-system", ""), lease("watch", "kube-system", "")},
 		"nodes":      {lease("update", "kube-system", "kube-scheduler"), lease("create", "berth-system", ""), lease("delete", "kube-node-lease", "node-1")},
 		"ui":         {lease("update", "kube-node-lease", "node-1"), lease("create", "default", "")},
+		"serve":      {lease("update", "kube-node-lease", "node-1"), lease("create", "default", "")},
 	}
 	never := []authorizationv1.ResourceAttributes{
 		{Verb: "update", Group: "lifecycle.k8s.io", Resource: "evictions", Subresource: "status"}, // served only with a feature gate

@@ -56,6 +56,7 @@ func newUp() *cobra.Command {
 		"port of the dashboard on 127.0.0.1; 0 takes a free one, -1 leaves it out (default: "+strconv.Itoa(uiPort)+
 			", or if it is taken, a free one)")
 	flags.Lookup("ui-port").DefValue = "0" // shown by the help text instead
+	flags.IntVar(&c.ServePort, "serve-port", 0, "port of the query service (berth serve) on 127.0.0.1 (default: none)")
 	flags.BoolVar(&c.GuardEvictions, "guard-evictions", false,
 		"hold evictions of pods of Deployments and ReplicaSets until a replacement is ready")
 	c.Guard.AddControllerFlags(flags)
@@ -78,6 +79,9 @@ func checkUp(c *localcluster.Cluster) error {
 	}
 	if c.UIPort != localcluster.AnyPagePort && (c.UIPort < localcluster.NoPage || c.UIPort > 65535) {
 		return usagef("--ui-port %d: must be between -1 and 65535", c.UIPort)
+	}
+	if c.ServePort < 0 || c.ServePort > 65535 {
+		return usagef("--serve-port %d: must be between 1 and 65535", c.ServePort)
 	}
 	if c.NotReadySeconds < 0 || c.UnreachableSeconds < 0 {
 		return usagef("--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds: must be zero or more")

@@ -38,6 +38,7 @@ func TestWhatBerthUpIsGivenIsCheckedFirst(t *testing.T) {
 		"--config " + bad:                    "parallelism: Invalid value: -1",
 		"--ui-port " + port:                  "--ui-port " + port + ": ",
 		"--port " + port:                     "--port " + port + ": ",
+		"--serve-port " + port:               "--serve-port " + port + ": ",
 		"--fresh --config /nowhere/new.yaml": "--config: open /nowhere/new.yaml",
 	} {
 		dir := t.TempDir()

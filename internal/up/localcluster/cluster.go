@@ -29,6 +29,7 @@ type Cluster struct {
 	DataDir            string
 	Port, Nodes, Zones int
 	UIPort             int // port of the dashboard; NoPage: no dashboard
+	ServePort          int // port of the query service; 0: none
 	Fresh              bool
 	Own                OwnNode
 	Controlplane       string
@@ -73,6 +74,9 @@ func (c *Cluster) listParts() []supervisor.Part {
 
 	if c.UIPort != NoPage {
 		parts = append(parts, c.pagePart())
+	}
+	if c.ServePort != 0 {
+		parts = append(parts, supervisor.Part{Name: "serve", Argv: c.newPart("serve", "--secure-port", strconv.Itoa(c.ServePort))})
 	}
 	return parts
 }

@@ -95,7 +95,7 @@ func (c *Cluster) checkPorts() error {
 	for _, named := range []struct {
 		flag string
 		port int
-	}{{"--port", c.Port}, {"--ui-port", c.UIPort}} {
+	}{{"--port", c.Port}, {"--ui-port", c.UIPort}, {"--serve-port", c.ServePort}} {
 		if named.port <= 0 {
 			continue // disabled, or any free port
 		}

@@ -55,7 +55,7 @@ func measure(ctx context.Context, r *driver.Run, o *options, check bool) (*resul
 		return nil, err
 	}
 	defer os.RemoveAll(kueueFolder)
-	c, err := r.StartUp(ctx, "--nodes", strconv.Itoa(o.nodes), "--ui-port", "-1")
+	c, err := r.StartUp(ctx, "--nodes", strconv.Itoa(o.nodes), "--ui-port", "-1", "--serve-port", "8423")
 	if err != nil {
 		return nil, err
 	}
@@ -186,11 +186,8 @@ func webhooks(file, url string, ca []byte) (string, error) {
 	return `{"apiVersion": "v1", "kind": "List", "items": [` + strings.Join(all, ",") + "]}", nil
 }
 
-// startCheck starts the query service and berth-kueue, which has the permissions of its manifest.
+// startCheck starts berth-kueue, which has the permissions of its manifest.
 func (b *bench) startCheck(ctx context.Context) error {
-	if err := b.Serve(driver.Berth, "serve", "--kubeconfig", b.Kubeconfig, "--secure-port", "8423"); err != nil {
-		return err
-	}
 	if _, err := b.kubectl(ctx, "", "apply", "-f", b.Path("berth-kueue.yaml")); err != nil {
 		return err
 	}
