@@ -42,6 +42,7 @@ dashboard: {enabled: true}
 		[]string{"webhook", "surge", "eviction-guard"}},
 	{"eviction-requests", `{mode: replace-default, controller: {evictionRequests: {enabled: true}}}`, "replace-default",
 		[]string{"eviction-requests"}},
+	{"serve", "serve: {enabled: true}", "second-scheduler", []string{"serve"}},
 	{"shadow", "mode: shadow", "shadow", nil},
 	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
 }
@@ -243,6 +244,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{map[string]any{"mode": "shadow", "controller": map[string]any{"enabled": true}}, "mode: shadow"},
 		{map[string]any{"mode": "shadow", "webhook": map[string]any{"enabled": true}}, "mode: shadow"},
 		{map[string]any{"mode": "shadow", "ui": map[string]any{"enabled": true}}, "mode: shadow"},
+		{map[string]any{"mode": "shadow", "serve": map[string]any{"enabled": true}}, "mode: shadow"},
 		{map[string]any{"controller": map[string]any{"rebalance": map[string]any{"enabled": true}}}, "controller.rebalance.enabled"},
 	} {
 		if _, err := render("berth", "berth-system", c.values); err == nil || !strings.Contains(err.Error(), c.says) {

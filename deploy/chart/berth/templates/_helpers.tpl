@@ -152,7 +152,7 @@ labels:
 {{- define "berth.podSpec" -}}
 {{- $ := index . 0 -}}
 {{- $own := index $.Values (index . 1) -}}
-{{- $page := has (index . 1) (list "ui" "shadow") -}}
+{{- $page := has (index . 1) (list "ui" "serve" "shadow") -}}
 {{- $controlPlane := and (include "berth.replacesDefault" $) (ne (index . 1) "webhook") (not $page) -}}
 serviceAccountName: {{ include "berth.fullname" $ }}-{{ index . 1 }}
 {{- with $.Values.imagePullSecrets }}
