@@ -117,9 +117,6 @@ const gcPercent = 200
 
 // ReadWorld reads the state: from files, or from a live cluster, which is only read.
 func (q *Question) ReadWorld(cmd *cobra.Command) (*simulate.World, simulate.Source, error) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	if err := q.Prepare(cmd); err != nil {
 		return nil, simulate.Source{}, err
 	}
@@ -147,6 +144,9 @@ func (q *Question) ReadWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 // ReadSet reads the objects. Objects from manifests have no known time; objects from a recording
 // have the time of its end.
 func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	q.Meter.Begin(cmd.ErrOrStderr(), "reading")
 	defer q.Meter.Clear()
 	switch {

@@ -4,6 +4,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -140,7 +141,10 @@ func remedyOf(err error) string {
 
 // ListAll lists a kind page by page and returns the list's resource version.
 func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) (version string, err error) {
-	ask := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, k, o) }
+	var text bytes.Buffer
+	ask := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.list(ctx, k, o, &text)
+	}
 	see := func(o runtime.Object) { take(o.(metav1.Object)) }
 	version, begun, err := feed.Pages(ctx, metav1.ListOptions{Limit: pageSize, FieldSelector: k.Fields}, ask, see)
 	if apierrors.IsResourceExpired(err) && begun {
@@ -229,12 +233,17 @@ func NewClient(config *rest.Config) (*Client, error) {
 
 // List lists one page of a kind.
 func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (runtime.Object, error) {
+	return c.list(ctx, k, options, new(bytes.Buffer))
+}
+
+// list is List with a buffer that can be reused.
+func (c *Client) list(ctx context.Context, k Kind, options metav1.ListOptions, text *bytes.Buffer) (runtime.Object, error) {
 	list, err := scheme.Scheme.New(k.GroupVersion.WithKind(k.Kind + "List"))
 	if err != nil {
 		return nil, err
 	}
 	request := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec)
-	return list, connect.WithRemedy(feed.ReadInto(ctx, request, options.Limit, list))
+	return list, connect.WithRemedy(feed.ReadInto(ctx, request, options.Limit, list, !c.DropManagedFields, text))
 }
 
 // Host is the API server's address.

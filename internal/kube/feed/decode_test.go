@@ -4,6 +4,7 @@
 package feed
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"hash/maphash"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -189,5 +191,30 @@ func TestMalformedObjectsAreErrors(t *testing.T) {
 		if _, err := decode(slices.Clone(text[:size]), managedFields, nil); (err == nil) != (want == nil) {
 			t.Fatalf("the first %d of %d bytes: %v, but client-go: %v", size, len(text), err, want)
 		}
+	}
+}
+
+// TestPagesAreReadWithoutManagedFields verifies that the managed fields of a page are decoded only
+// on request, and that reusing the buffer does not change objects that were read before.
+func TestPagesAreReadWithoutManagedFields(t *testing.T) {
+	list := &v1.NodeList{Items: []v1.Node{*node("a", "1", time.Time{}, map[string]string{"k": "v"}), *node("b", "2", time.Time{}, nil)}}
+	server := httptest.NewServer(&protobufServer{t: t, list: list})
+	defer server.Close()
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf}})
+	var text bytes.Buffer
+	var read [2]v1.NodeList
+	for i, managed := range []bool{false, true} {
+		if err := ReadInto(t.Context(), client.CoreV1().RESTClient().Get().Resource("nodes"), 1, &read[i], managed, &text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range list.Items {
+		if kept := read[1].Items[i].ManagedFields; len(kept) != 1 {
+			t.Errorf("with managed fields: %v", kept)
+		}
+		list.Items[i].ManagedFields = nil
+	}
+	if !equality.Semantic.DeepEqual(read[0].Items, list.Items) {
+		t.Errorf("without managed fields: %+v, want %+v", read[0].Items, list.Items)
 	}
 }

@@ -28,12 +28,16 @@ var errLargePage = errors.New("the page is too large: it must be requested with 
 // ReadInto reads the response to a request for a page of at most limit objects into a list. If
 // limit is greater than one, it returns errLargePage for a page larger than mostOfPage; the caller
 // must then request fewer objects. Pages of a single object, and lists without pages (limit 0), are
-// read whatever their size.
-func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
-	return readInto(ctx, request, limit, list, nil, new(bytes.Buffer))
+// read whatever their size. Unless managed is true, the managed fields of objects in the protobuf
+// format are not decoded. The buffer can be reused for the next page.
+func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, managed bool, text *bytes.Buffer) error {
+	if managed {
+		return readInto(ctx, request, limit, list, nil, text)
+	}
+	return readInto(ctx, request, limit, list, fields{2: managedFields}, text) // field 2 of a list holds the items
 }
 
-// readInto is ReadInto without some fields, and with a buffer that can be reused.
+// readInto is ReadInto without the unused fields.
 func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused fields, text *bytes.Buffer) error {
 	body, err := request.Stream(ctx)
 	if err != nil {

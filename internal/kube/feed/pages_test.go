@@ -4,6 +4,7 @@
 package feed
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
@@ -120,7 +121,8 @@ func TestAListWithoutPagesIsReadToItsEnd(t *testing.T) {
 	defer server.Close()
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
 	list := &v1.PodList{}
-	if err := ReadInto(t.Context(), client.CoreV1().RESTClient().Get().Resource("pods"), 0, list); err != nil || len(list.Items) != 2 {
+	request := client.CoreV1().RESTClient().Get().Resource("pods")
+	if err := ReadInto(t.Context(), request, 0, list, true, new(bytes.Buffer)); err != nil || len(list.Items) != 2 {
 		t.Errorf("%d pods: %v", len(list.Items), err)
 	}
 }
