@@ -189,7 +189,12 @@ func (c *Controller) pass(ctx context.Context) error {
 		}
 		fits, reason, err := c.ask(ctx, slices.Concat(first, own))
 		if err != nil {
-			return fmt.Errorf("asking about workload %s/%s: %w", w.Namespace, w.Name, err)
+			err = fmt.Errorf("asking about workload %s/%s: %w", w.Namespace, w.Name, err)
+			if connect.CodeOf(err) == connect.CodeUnavailable || ctx.Err() != nil {
+				return err
+			}
+			failed = append(failed, err)
+			continue
 		}
 		if err := c.decide(ctx, w, checks, fits, reason); err != nil {
 			failed = append(failed, fmt.Errorf("writing the state of workload %s/%s: %w", w.Namespace, w.Name, err))

@@ -32,6 +32,7 @@ type room struct {
 	pods    int
 	label   string
 	err     error
+	endless int // questions about more pods do not finish in time; 0 means none
 	queries int
 }
 
@@ -52,6 +53,9 @@ func (r *room) Fits(_ context.Context, request *berthv1alpha1.FitsRequest) (*ber
 			return nil, fmt.Errorf("node selector %q: want %q", got, r.label)
 		}
 		wanted += int(*job.Spec.Parallelism)
+	}
+	if r.endless > 0 && wanted > r.endless {
+		return &berthv1alpha1.FitsResponse{Wanted: int32(wanted)}, nil
 	}
 	answer := &berthv1alpha1.FitsResponse{Wanted: int32(wanted), Placed: int32(min(wanted, r.pods)), Fits: wanted <= r.pods}
 	if !answer.GetFits() {
@@ -186,6 +190,17 @@ func TestAnUnavailableServiceDecidesNothing(t *testing.T) {
 	}
 	if got := state("a"); got.State != kueue.CheckStatePending {
 		t.Errorf("the workload is %s; want Pending", got.State)
+	}
+}
+
+func TestAnEndlessQuestionHoldsUpNoOtherWorkload(t *testing.T) {
+	c, state := start(t, &room{pods: 10, label: "spot", endless: 50}, nil,
+		workload("huge", 100, 100, kueue.CheckStatePending, 0), workload("small", 4, 0, kueue.CheckStatePending, 0))
+	if err := c.pass(t.Context()); err == nil {
+		t.Error("the pass reports no error")
+	}
+	if huge, small := state("huge"), state("small"); huge.State != kueue.CheckStatePending || small.State != kueue.CheckStateReady {
+		t.Errorf("huge is %s and small is %s, want Pending and Ready", huge.State, small.State)
 	}
 }
 
