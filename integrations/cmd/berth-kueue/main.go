@@ -60,18 +60,18 @@ func main() {
 		return
 	}
 	if err == nil {
-		ctx, stop := signals.Until(context.Background())
-		defer stop()
-		err = run(ctx, &o)
+		err = run(&o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "berth-kueue:", err)
-		os.Exit(1) //nolint:gocritic // the context is not needed any more
+		os.Exit(1)
 	}
 }
 
-// run decides until the context ends or the leadership is lost.
-func run(ctx context.Context, o *options) error {
+// run decides until a signal arrives or the leadership is lost.
+func run(o *options) error {
+	ctx, end := signals.Until(context.Background())
+	defer end()
 	config, err := o.cluster.Config("berth-kueue")
 	if err != nil {
 		return err
