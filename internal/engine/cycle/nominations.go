@@ -103,8 +103,12 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
-	// The nomination is this scheduler's own, which it has given up in the meantime.
+	// The nomination is this scheduler's own. If the scheduler has given it up in the meantime, a
+	// nomination adopted since then was replaced by it, and is shown by no later version of the pod.
 	if is != "" && is == ns.unseenNomination(item) {
+		if current != is {
+			ns.clearNomination(pod.UID)
+		}
 		return false
 	}
 	// A decision that this scheduler made since it last observed the pod is newer than the client's
