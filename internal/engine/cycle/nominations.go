@@ -103,8 +103,8 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
-	// The nomination is this scheduler's own. If the scheduler has given it up in the meantime, a
-	// nomination adopted since then was replaced by it, and is shown by no later version of the pod.
+	// The nomination is this scheduler's own. If the scheduler has given it up, it has replaced a
+	// nomination adopted since then, which no later version of the pod shows.
 	if is != "" && is == ns.unseenNomination(item) {
 		if current != is {
 			ns.clearNomination(pod.UID)
