@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -35,6 +36,13 @@ import (
 // ControllerName is the controllerName of the AdmissionChecks that a [Controller] decides.
 const ControllerName = "berth.dev/places"
 
+// waits begins the message of a workload that waits for room.
+const waits = "Waiting for room: "
+
+// recheck is the time after which waiting workloads are decided again without an event, because
+// the controller does not follow nodes, nor the pods of others.
+const recheck = 5 * time.Second
+
 // byWorkload is the index of pods by the objects that a Workload belongs to.
 const byWorkload = "workload"
 
@@ -42,6 +50,9 @@ const byWorkload = "workload"
 type Options struct {
 	// Hold bounds the time of a reservation, from the decision until all pods are bound.
 	Hold time.Duration
+	// Patience is the time that a workload that does not fit keeps its quota and waits for room.
+	// After it, the workload retries.
+	Patience time.Duration
 	// RetryLeast and RetryMost bound the delay of a workload that does not fit.
 	RetryLeast, RetryMost time.Duration
 	// Rate limits the questions per second.
@@ -52,7 +63,7 @@ type Options struct {
 
 // Defaults returns the default options.
 func Defaults() Options {
-	return Options{Hold: time.Minute, RetryLeast: 5 * time.Second, RetryMost: 2 * time.Minute, Rate: 20, Timeout: 10 * time.Second}
+	return Options{Hold: time.Minute, Patience: 30 * time.Second, RetryLeast: 5 * time.Second, RetryMost: 2 * time.Minute, Rate: 20, Timeout: 10 * time.Second}
 }
 
 // fitter is the part of the query service that the controller uses.
@@ -110,15 +121,31 @@ func New(
 		}
 	}
 	c.kueue.Kueue().V1beta2().ResourceFlavors().Informer()
+	if _, err := c.kube.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(old, o any) {
+			if !ended(old) && ended(o) {
+				wake(o)
+			}
+		},
+		DeleteFunc: wake,
+	}); err != nil {
+		return nil, err
+	}
 	return c, c.kube.Core().V1().Pods().Informer().AddIndexers(cache.Indexers{byWorkload: owners})
 }
 
 // trim drops the parts of a pod that the controller does not read.
 func trim(object any) (any, error) {
 	if p, ok := object.(*v1.Pod); ok {
-		p.ManagedFields, p.Spec, p.Status = nil, v1.PodSpec{NodeName: p.Spec.NodeName}, v1.PodStatus{}
+		p.ManagedFields, p.Spec, p.Status = nil, v1.PodSpec{NodeName: p.Spec.NodeName}, v1.PodStatus{Phase: p.Status.Phase}
 	}
 	return object, nil
+}
+
+// ended reports whether the object is a pod that has released its node's room.
+func ended(object any) bool {
+	p, ok := object.(*v1.Pod)
+	return ok && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)
 }
 
 // owners returns the keys of a pod in the index: its workload's name if Kueue wrote it, the UIDs of
@@ -201,6 +228,9 @@ func (c *Controller) pass(ctx context.Context) error {
 		} else if fits {
 			first = append(first, own...)
 		}
+	}
+	if len(waiting) > 0 {
+		c.queue.AddAfter("pass", recheck)
 	}
 	pods := 0
 	for _, d := range first {
@@ -310,22 +340,34 @@ func (c *Controller) ask(ctx context.Context, all []demand) (fits bool, reason s
 	return false, reason, nil
 }
 
-// decide writes the states of the checks of a workload.
+// decide writes the states of the checks of a workload. A workload that does not fit stays Pending
+// for a time.
 func (c *Controller) decide(ctx context.Context, w *kueue.Workload, checks checkSet, fits bool, reason string) error {
-	w = w.DeepCopy()
-	state := kueue.CheckStateReady
+	state, reason := kueue.CheckStateReady, reason[:min(len(reason), 32_000)]
 	if !fits {
 		state = kueue.CheckStateRetry
+		quota := apimeta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+		if time.Since(quota.LastTransitionTime.Time) < c.options.Patience {
+			if strings.HasPrefix(stateOf(w, checks).Message, waits) { // waiting costs one write
+				return nil
+			}
+			state = kueue.CheckStatePending
+		}
 	}
+	w = w.DeepCopy()
 	for i := range w.Status.AdmissionChecks {
 		s := &w.Status.AdmissionChecks[i]
 		if !checks[s.Name] {
 			continue
 		}
+		if state == kueue.CheckStatePending {
+			s.Message = waits + reason
+			continue
+		}
 		s.State, s.LastTransitionTime, s.RequeueAfterSeconds = state, metav1.Now(), nil
 		s.Message = "All pods have a node."
 		if !fits {
-			s.Message = reason[:min(len(reason), 32_000)]
+			s.Message = reason
 			delay := backoff(ptr.Deref(s.RetryCount, 0), c.options.RetryLeast, c.options.RetryMost)
 			s.RequeueAfterSeconds = ptr.To(int32(delay / time.Second))
 		}

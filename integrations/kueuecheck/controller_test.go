@@ -18,8 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	kueuefake "sigs.k8s.io/kueue/client-go/clientset/versioned/fake"
@@ -64,7 +66,7 @@ func (r *room) Fits(_ context.Context, request *berthv1alpha1.FitsRequest) (*ber
 	return answer, nil
 }
 
-// workload returns a workload with reserved quota, whose check is in a state since an age.
+// workload returns a workload with quota and a check state, both of an age.
 func workload(name string, pods, priority int32, state kueue.CheckState, age time.Duration) *kueue.Workload {
 	return &kueue.Workload{
 		ObjectMeta: metav1.ObjectMeta{
@@ -73,7 +75,9 @@ func workload(name string, pods, priority int32, state kueue.CheckState, age tim
 		},
 		Spec: kueue.WorkloadSpec{Priority: &priority, PodSets: []kueue.PodSet{{Name: "main", Count: pods}}},
 		Status: kueue.WorkloadStatus{
-			Conditions: []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue}},
+			Conditions: []metav1.Condition{{
+				Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-age)),
+			}},
 			Admission: &kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{{
 				Name: "main", Flavors: map[v1.ResourceName]kueue.ResourceFlavorReference{v1.ResourceCPU: "spot"},
 			}}},
@@ -83,6 +87,9 @@ func workload(name string, pods, priority int32, state kueue.CheckState, age tim
 		},
 	}
 }
+
+// patience is the time that workloads wait for room.
+const patience = 30 * time.Second
 
 // start returns a new controller, as after a restart, and the function that reads a state.
 func start(
@@ -102,7 +109,7 @@ func start(
 	}
 	client := kueuefake.NewSimpleClientset(objects...)
 	options := Defaults()
-	options.Rate = 1000
+	options.Rate, options.Patience = 1000, patience
 	c, err := New(client, fake.NewClientset(pods...), berth, prometheus.NewRegistry(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +129,7 @@ func start(
 
 func TestImportantWorkloadsGetTheRoomAndOthersRetry(t *testing.T) {
 	c, state := start(t, &room{pods: 10, label: "spot"}, nil,
-		workload("a-low", 6, 0, kueue.CheckStatePending, 0), workload("z-high", 6, 100, kueue.CheckStatePending, 0),
+		workload("a-low", 6, 0, kueue.CheckStatePending, patience), workload("z-high", 6, 100, kueue.CheckStatePending, 0),
 		workload("small", 4, 0, kueue.CheckStatePending, 0))
 	if err := c.pass(t.Context()); err != nil {
 		t.Fatal(err)
@@ -172,7 +179,7 @@ func TestReservationsSurviveARestartUntilPodsAreBoundOrTheHoldEnds(t *testing.T)
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, state := start(t, &room{pods: test.free, label: "spot"}, bound(test.bound),
-				workload("first", 8, 0, kueue.CheckStateReady, test.age), workload("second", 5, 100, kueue.CheckStatePending, 0))
+				workload("first", 8, 0, kueue.CheckStateReady, test.age), workload("second", 5, 100, kueue.CheckStatePending, patience))
 			if err := c.pass(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -210,12 +217,89 @@ func TestOwnWritesCountBeforeTheInformerHasThem(t *testing.T) {
 	own := workload("first", 8, 0, kueue.CheckStateReady, 0)
 	own.ResourceVersion = "9"
 	berth := &room{pods: 10, label: "spot"}
-	c, state := start(t, berth, nil, stale, workload("second", 5, 0, kueue.CheckStatePending, 0))
+	c, state := start(t, berth, nil, stale, workload("second", 5, 0, kueue.CheckStatePending, patience))
 	c.written[own.UID] = own
 	if err := c.pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got := state("second"); got.State != kueue.CheckStateRetry || berth.queries != 1 {
 		t.Errorf("the second workload is %s after %d questions; want Retry after one", got.State, berth.queries)
+	}
+}
+
+func TestAWorkloadWaitsForRoomBeforeItRetries(t *testing.T) {
+	berth := &room{pods: 4, label: "spot"}
+	patient := workload("patient", 6, 0, kueue.CheckStatePending, 0)
+	patient.Status.AdmissionChecks[0].Message = "Reset to Pending after eviction. Previously: Retry"
+	c, state := start(t, berth, nil, patient, workload("tired", 6, 0, kueue.CheckStatePending, patience))
+	writes := 0
+	c.client.(*kueuefake.Clientset).PrependReactor("update", "workloads", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if w := a.(clienttesting.UpdateAction).GetObject(); w.(*kueue.Workload).Name == "patient" {
+			writes++
+		}
+		return false, nil, nil
+	})
+	seen := func() (bool, error) { // by the informer
+		w, err := c.kueue.Kueue().V1beta2().Workloads().Lister().Workloads("default").Get("patient")
+		return err == nil && w.Status.AdmissionChecks[0].Message == state("patient").Message, err
+	}
+	for range 3 {
+		if err := c.pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 30*time.Second, true,
+			func(context.Context) (bool, error) { return seen() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := state("patient")
+	if got.State != kueue.CheckStatePending || !strings.HasPrefix(got.Message, "Waiting for room: 4 of 6 pods fit") || writes != 1 {
+		t.Errorf("the patient workload is %s: %s, after %d writes; want it to wait after one", got.State, got.Message, writes)
+	}
+	if got := state("tired"); got.State != kueue.CheckStateRetry {
+		t.Errorf("the tired workload is %s; want Retry", got.State)
+	}
+	berth.pods = 6
+	if err := c.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := state("patient"); got.State != kueue.CheckStateReady || got.Message != "All pods have a node." {
+		t.Errorf("the patient workload is %s: %s; want Ready", got.State, got.Message)
+	}
+}
+
+func TestEndedPodsStartADecision(t *testing.T) {
+	for name, phase := range map[string]v1.PodPhase{"ended": v1.PodSucceeded, "deleted": ""} {
+		t.Run(name, func(t *testing.T) {
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}, Spec: v1.PodSpec{NodeName: "n"}}
+			core := fake.NewClientset(pod)
+			c, err := New(kueuefake.NewSimpleClientset(), core, &room{}, prometheus.NewRegistry(), Defaults())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.kube.Start(t.Context().Done())
+			c.kube.WaitForCacheSync(t.Context().Done())
+			pods := core.CoreV1().Pods("default")
+			if phase == "" {
+				err = pods.Delete(t.Context(), "p", metav1.DeleteOptions{})
+			} else {
+				pod = pod.DeepCopy()
+				pod.Status.Phase = phase
+				_, err = pods.Update(t.Context(), pod, metav1.UpdateOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			decides := make(chan struct{})
+			go func() {
+				c.queue.Get()
+				close(decides)
+			}()
+			select {
+			case <-decides:
+			case <-time.After(30 * time.Second):
+				t.Error("no decision")
+			}
+		})
 	}
 }

@@ -50,6 +50,8 @@ func main() {
 	flags.BoolVar(&o.berth.Insecure, "berth-insecure", false, "do not verify the certificate of berth serve")
 	flags.StringVar(&o.address, "health-address", "127.0.0.1:8424", "address of /healthz, /readyz and /metrics, over HTTP")
 	flags.DurationVar(&o.controller.Hold, "hold", o.controller.Hold, "longest time that the places of a Ready workload are reserved")
+	flags.DurationVar(&o.controller.Patience, "patience", o.controller.Patience,
+		"time that a workload without places keeps its quota and waits for room, before it retries")
 	flags.DurationVar(&o.controller.RetryLeast, "retry-min", o.controller.RetryLeast,
 		"delay of the first retry of a workload; doubles with each one")
 	flags.DurationVar(&o.controller.RetryMost, "retry-max", o.controller.RetryMost, "longest delay of a retry")
