@@ -15,13 +15,16 @@ import (
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
-var lives = flag.Int("lives", 150, "random lives of evictions")
+var (
+	lives     = flag.Int("lives", 150, "random lives of evictions")
+	firstLife = flag.Int("life", 0, "seed of the first of them")
+)
 
 // TestLives verifies, under random faults, that each request gets a final status, requested pods
 // leave, other pods stay, and no Eviction remains.
 func TestLives(t *testing.T) {
 	injected := map[virtual.Injection]int{}
-	for seed := range *lives {
+	for seed := *firstLife; seed < *firstLife+*lives; seed++ {
 		var lines strings.Builder
 		w := New(uint64(seed))
 		w.Trace = func(at time.Time, what string) {

@@ -17,7 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
-var chaosRuns = flag.Uint64("chaos", 300, "random clusters of TestNodesEndAsTheyAre")
+var (
+	chaosRuns = flag.Uint64("chaos", 300, "random clusters of TestNodesEndAsTheyAre")
+	chaosSeed = flag.Uint64("chaos-seed", 0, "seed of the first of them")
+)
 
 // TestNodesEndAsTheyAre runs random clusters: kubelets fall silent and return, conditions and
 // cordons change, foreign taints are added and removed, writes fail or conflict, watches break and
@@ -25,7 +28,7 @@ var chaosRuns = flag.Uint64("chaos", 300, "random clusters of TestNodesEndAsThey
 // taints required by its state, once each, and all foreign taints.
 func TestNodesEndAsTheyAre(t *testing.T) {
 	injected := map[virtual.Injection]int{}
-	for seed := range *chaosRuns {
+	for seed := *chaosSeed; seed < *chaosSeed+*chaosRuns; seed++ {
 		r := rand.New(rand.NewPCG(seed, 1))
 		c := chaos(r)
 		virtual.Add(injected, c.line.Injected)

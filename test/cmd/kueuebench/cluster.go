@@ -207,6 +207,7 @@ func (b *bench) startCheck(ctx context.Context) error {
 		return err
 	}
 	return b.Serve("berth-kueue", "--kubeconfig", file, "--berth-insecure", "--retry-min", "2s", "--retry-max", "15s",
+		"--patience", b.patience.String(),
 		"--health-address", "127.0.0.1:0")
 }
 

@@ -25,6 +25,7 @@ import (
 type options struct {
 	nodes, jobs, most int
 	runFor, limit     time.Duration
+	patience          time.Duration
 	checks            []string // empty means both
 }
 
@@ -41,6 +42,7 @@ func main() {
 	flag.IntVar(&o.most, "most", 64, "pods of the largest job")
 	flag.DurationVar(&o.runFor, "run-for", time.Minute, "time that a pod runs, on average")
 	flag.DurationVar(&o.limit, "limit", 15*time.Minute, "longest time of the jobs")
+	flag.DurationVar(&o.patience, "patience", 30*time.Second, "time that a workload with the check waits for room before it retries")
 	checks := flag.String("checks", "", "off or on; both if empty")
 	flag.StringVar(&r.Bin, "bin", "bin", "folder with berth, berth-controlplane and the output of hack/kueue.sh")
 	flag.StringVar(&r.Dir, "dir", "", "folder for data and logs, which is left (default: a temporary one, removed at the end)")
