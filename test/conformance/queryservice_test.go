@@ -31,7 +31,7 @@ import (
 // nodes with upstream's highest score. Otherwise it must have upstream's message.
 func TestTheQueryServiceAnswersTheSame(t *testing.T) {
 	pods, fit, skipped := 0, 0, map[string]int{}
-	for seed := *first; pods < max(10, *clusters/10) && seed < *first+uint64(*clusters); seed++ {
+	for seed := *first; pods < max(10, *clusters/50) && seed < *first+uint64(*clusters); seed++ {
 		w := Generate(seed)
 		w.Nominated, w.Sequence, w.Args, w.Weights, w.Unscored, w.Unfiltered, w.FilterOrder = nil, false, nil, nil, nil, nil, nil
 		w.Others = asWritten(idle(w.Others))
@@ -126,7 +126,7 @@ func sameAnswer(t *testing.T, s service, w *World, pod *v1.Pod) (fits bool, notC
 	}
 	answer, err := s.Fits(s.ctx, &berthv1alpha1.FitsRequest{Namespace: pod.Namespace, Manifest: text})
 	if err != nil {
-		return false, err.Error()
+		return false, "the service refuses the question"
 	}
 
 	asked, err := admission.Create(admission.Config{}, s.catalog, set.Pods[0])
