@@ -70,13 +70,6 @@ func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Tim
 	return seen.Witness
 }
 
-// TaintedSince returns the start of one of the node's taints according to the node object: the time
-// in the taint, the note or the managed fields, or zero if none of them has it.
-func (n Node) TaintedSince(taint *v1.Taint) time.Time {
-	var d dating
-	return d.taintSince(taint, n, d.notedSince(n))
-}
-
 // notedSince returns the starts recorded in the node's note, or nil if the note was made for
 // another list of taints.
 func (d dating) notedSince(seen Node) map[string]time.Time {

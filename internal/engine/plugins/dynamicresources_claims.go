@@ -288,20 +288,6 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 	return "", nil, false
 }
 
-// ExtendedRequestMappings returns the mapping of a node's devices to the containers' extended
-// resources, for the pod's status, or nil. The kubelet prepares the devices from this mapping.
-func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod,
-	n *cluster.Node) []v1.ContainerExtendedResourceRequest {
-	if !needsDevices(c, p) {
-		return nil
-	}
-	a := d.attemptFor(c, p)
-	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
-		return nil
-	}
-	return a.offerAt(n).mappings
-}
-
 // claimingGroup returns the pod's group, a possible holder of its claims. It returns nil if the pod
 // is not in a group, or the cluster's table of groups is empty because the feature is off.
 func claimingGroup(c *cluster.Cluster, pod *v1.Pod) *schedulingv1beta1.PodGroup {
