@@ -17,15 +17,11 @@ import (
 // values. The actions of a stage are in the file of the stage. Actions of one Step may be carried
 // out in any order, except that writes to one pod (WriteStatus) must reach the API in the returned
 // order.
-type Action interface {
-	fmt.Stringer
-	isAction()
-}
+type Action fmt.Stringer
 
 // Ready is returned once, when all kinds are listed, this scheduler leads, and scheduling begins.
 type Ready struct{}
 
-func (Ready) isAction()      {}
 func (Ready) String() string { return "ready" }
 
 // Cancel requests that an action end as soon as possible. The action still has an outcome:
@@ -36,7 +32,6 @@ type Cancel struct {
 	Reason string
 }
 
-func (Cancel) isAction()        {}
 func (a Cancel) String() string { return fmt.Sprintf("cancel #%d: %s", a.Ticket, a.Reason) }
 
 // WriteStatus writes a condition, the nominated node, or both to a pod; a nil field is left
@@ -50,8 +45,6 @@ type WriteStatus struct {
 	// until after all other writes.
 	Reworded bool
 }
-
-func (WriteStatus) isAction() {}
 
 func (a WriteStatus) String() string {
 	var b strings.Builder
@@ -75,8 +68,6 @@ type RecordEvent struct {
 	Type, Reason, Message string
 }
 
-func (RecordEvent) isAction() {}
-
 func (a RecordEvent) String() string {
 	return fmt.Sprintf("tell %s %s of %s/%s: %s", a.Type, a.Reason, a.Regarding.Namespace, a.Regarding.Name, a.Message)
 }
@@ -85,7 +76,6 @@ func (a RecordEvent) String() string {
 // reply is Read; a deleted pod gets no reply.
 type ReadPod struct{ Name cluster.Name }
 
-func (ReadPod) isAction()        {}
 func (a ReadPod) String() string { return fmt.Sprintf("read %s/%s", a.Name.Namespace, a.Name.Name) }
 
 // Panicked reports a panic while deciding a pod. The attempt has ended, and all state derived from
@@ -98,8 +88,6 @@ type Panicked struct {
 	// were corrected.
 	Mended int
 }
-
-func (Panicked) isAction() {}
 
 func (a Panicked) String() string {
 	text := fmt.Sprintf("panic while %s/%s was decided: %s", a.Pod.Namespace, a.Pod.Name, a.Value)

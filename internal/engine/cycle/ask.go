@@ -43,7 +43,6 @@ type Ask struct {
 	Query   *plugins.PendingQuery
 }
 
-func (Ask) isAction()        {}
 func (a Ask) String() string { return fmt.Sprintf("ask %s about %s", a.Query.Target, a.Attempt) }
 
 // startPreparing suspends the attempt before Begin is called, while a plugin prepares the pod's

@@ -22,8 +22,6 @@ type Bind struct {
 	By      *Stages
 }
 
-func (Bind) isAction() {}
-
 func (a Bind) String() string {
 	return fmt.Sprintf("bind %s to %s #%d", a.Attempt, a.Attempt.Node, a.Ticket)
 }
@@ -31,8 +29,6 @@ func (a Bind) String() string {
 // RecordBinding records the Kubernetes Event for a bound pod. It follows the outcome of the Bind,
 // even if a watch has already shown the binding.
 type RecordBinding struct{ Attempt *Attempt }
-
-func (RecordBinding) isAction() {}
 
 func (a RecordBinding) String() string {
 	return fmt.Sprintf("announce %s on %s", a.Attempt, a.Attempt.Node)

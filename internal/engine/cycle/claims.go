@@ -192,8 +192,6 @@ type ClaimMade struct {
 	Claim   *resourcev1.ResourceClaim
 }
 
-func (ClaimMade) isEvent() {}
-
 // replacePlaceholder replaces a placeholder with the claim created for a pod's extended resources.
 func (l *sharedClaims) replacePlaceholder(e ClaimMade) {
 	b := l.handlers[e.Ticket].placement
@@ -226,8 +224,6 @@ type ReleaseClaim struct {
 	Claim  *resourcev1.ResourceClaim
 	Holder types.UID // UID of the pod or the PodGroup
 }
-
-func (ReleaseClaim) isAction() {}
 
 func (a ReleaseClaim) String() string {
 	text := fmt.Sprintf("release claim %s/%s of %s", a.Claim.Namespace, a.Claim.Name, a.Holder)

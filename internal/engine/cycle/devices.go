@@ -65,8 +65,6 @@ type WriteClaims struct {
 	Uses    []ClaimUse // the uses of Claims, in the same order
 }
 
-func (WriteClaims) isAction() {}
-
 func (a WriteClaims) String() string {
 	var names []string
 	for i := range a.Claims.Claims {

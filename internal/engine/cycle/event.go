@@ -18,7 +18,7 @@ import (
 // watches in the API server's order per kind. The order between kinds is undefined. For example,
 // every component must handle a pod that arrives before its PodGroup, or a claim that arrives
 // before its volume.
-type Event interface{ isEvent() }
+type Event any
 
 // Follows names the watched kinds. No decision is made before each kind has been listed once.
 type Follows struct{ Kinds []Kind }
@@ -106,20 +106,6 @@ func (f *Fault) Error() string { return f.Message }
 
 // Unschedulable reports whether the fault is a plugin's verdict rather than a failure.
 func (f *Fault) Unschedulable() bool { return f.Verdict }
-
-func (Follows) isEvent()    {}
-func (Listing) isEvent()    {}
-func (Listed) isEvent()     {}
-func (Seen) isEvent()       {}
-func (Gone) isEvent()       {}
-func (Read) isEvent()       {}
-func (Led) isEvent()        {}
-func (WallSet) isEvent()    {}
-func (Configured) isEvent() {}
-func (Tick) isEvent()       {}
-func (Activate) isEvent()   {}
-func (Happened) isEvent()   {}
-func (Answered) isEvent()   {}
 
 // Kind is a watched kind of object, named by its resource.
 type Kind string

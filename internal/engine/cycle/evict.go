@@ -168,8 +168,6 @@ type Remove struct {
 	Generation int64
 }
 
-func (Remove) isAction() {}
-
 func (a Remove) String() string {
 	return fmt.Sprintf("remove %s/%s (%s) for %s #%d", a.Victim.Namespace, a.Victim.Name, a.Victim.UID, a.For, a.Ticket)
 }

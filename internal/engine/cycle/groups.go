@@ -123,8 +123,6 @@ type WriteGroup struct {
 	Condition metav1.Condition
 }
 
-func (WriteGroup) isAction() {}
-
 func (a WriteGroup) String() string {
 	return fmt.Sprintf("write group %s/%s, %s=%s %s: %s", a.Group.Namespace, a.Group.Name, a.Condition.Type, a.Condition.Status,
 		a.Condition.Reason, a.Condition.Message)

@@ -91,8 +91,6 @@ type Hold struct {
 	Since time.Time
 }
 
-func (Hold) isAction() {}
-
 func (a Hold) String() string {
 	var waits []string
 	for _, plugin := range slices.Sorted(maps.Keys(a.Waits)) {
@@ -130,9 +128,6 @@ type (
 		Preempted bool
 	}
 )
-
-func (PermitAllowed) isEvent()  {}
-func (PermitRejected) isEvent() {}
 
 // permitAllowed records that a plugin no longer holds the pod. permitAllowed and permitRejected
 // ignore verdicts that arrive after the wait has timed out or was given up.
@@ -178,8 +173,6 @@ type Release struct {
 	How    string // "allowed", "rejected" or "timed out"
 	Took   time.Duration
 }
-
-func (Release) isAction() {}
 
 func (a Release) String() string {
 	return fmt.Sprintf("release #%d: %s after %s", a.Ticket, a.How, a.Took.Round(time.Millisecond))

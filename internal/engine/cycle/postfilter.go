@@ -101,8 +101,6 @@ type DeallocateClaim struct {
 	Delete bool
 }
 
-func (DeallocateClaim) isAction() {}
-
 func (a DeallocateClaim) String() string {
 	how := "deallocate"
 	if a.Delete {

@@ -41,7 +41,6 @@ type Preflight struct {
 	By      *Stages
 }
 
-func (Preflight) isAction()        {}
 func (a Preflight) String() string { return fmt.Sprintf("preflight %s #%d", a.Attempt, a.Ticket) }
 
 // startPreparation begins the work required before binding a pod that has a node and reservations.
@@ -181,8 +180,6 @@ type PreBind struct {
 	Attempt *Attempt
 	Plugin  PreBinder
 }
-
-func (PreBind) isAction() {}
 
 func (a PreBind) String() string {
 	return fmt.Sprintf("prebind %s by %s #%d", a.Attempt, a.Plugin.Name(), a.Ticket)

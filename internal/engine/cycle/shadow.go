@@ -41,8 +41,6 @@ type Compared struct {
 	Unclear bool
 }
 
-func (Compared) isAction() {}
-
 func (a Compared) String() string {
 	if a.Unclear {
 		return fmt.Sprintf("compared %s on %s: unclear", podName(a.Pod), a.Node)

@@ -30,8 +30,6 @@ type Resumed struct {
 	Flushed time.Time                  `json:",omitzero"` // zero: the first Tick flushes the queue
 }
 
-func (Resumed) isEvent() {}
-
 // Calm reports whether no work is pending: no outstanding action, no placement, no terminating
 // victim, and no unfinished list required for decisions. A new core that receives the same objects,
 // and then the result of Save, has the same state as this core, except for caches and

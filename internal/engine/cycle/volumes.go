@@ -38,8 +38,6 @@ type WriteVolumes struct {
 	Volumes plugins.PodVolumes
 }
 
-func (WriteVolumes) isAction() {}
-
 func (a WriteVolumes) String() string {
 	var names []string
 	for _, volume := range a.Volumes.Volumes {
