@@ -12,6 +12,6 @@
 //   - core.go contains the event loop, the actions and the queue of targets
 //   - table.go contains the objects of one kind and their targets
 //   - target.go decides the next action for one pod
-//   - status.go computes the status of an Eviction, and request.go computes the status of a request
+//   - status.go computes the statuses of Evictions and of requests
 //   - responders.go orders the responders of a pod
 package evictionrequest
