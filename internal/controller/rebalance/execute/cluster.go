@@ -156,16 +156,19 @@ func (c *cluster) whole(w rules.Owner) bool {
 // pod added by the surge.
 func (c *cluster) forbids(victims []*v1.Pod) string {
 	for b := range world.InNamespace[*policyv1.PodDisruptionBudget](c.World, victims[0].Namespace) {
-		var count disruption.Count
+		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
 		covers := int32(0)
-		for p := range c.covered(b) {
-			if slices.ContainsFunc(victims, func(v *v1.Pod) bool { return v.UID == p.UID }) {
+		for _, v := range victims {
+			if err == nil && !rules.IsTerminal(v) && selector.Matches(labels.Set(v.Labels)) {
 				covers++
 			}
-			count.AddPod(p, ready(p))
 		}
-		if covers == 0 {
+		if covers == 0 { // covered scans all pods of the namespace
 			continue
+		}
+		var count disruption.Count
+		for p := range c.covered(b) {
+			count.AddPod(p, ready(p))
 		}
 		s := count.Status(b, c.Workloads())
 		// Scaling back removes as many expected pods as healthy pods.

@@ -144,9 +144,46 @@ func (s *guardStage) holdMany(count int) *rebalance.Draining {
 		p.UID = types.UID(fmt.Sprint("hostile-", i))
 		p.Name = fmt.Sprint("web-", i)
 		s.step(Seen{Object: p})
-		plan.Pods = append(plan.Pods, departureFor(p))
+		rs := workloadOf("hostile", 1, "")
+		rs.Name, rs.UID = p.Name, p.OwnerReferences[0].UID
+		s.step(Seen{Object: rs})
+		d := departureFor(p)
+		d.Surge.Name = p.Name
+		plan.Pods = append(plan.Pods, d)
 	}
 	return plan
+}
+
+// stall begins as many surges as possible for pods of so many workloads, and returns their plan. No
+// replacement is created.
+func (s *guardStage) stall(count int) *rebalance.Draining {
+	plan := s.holdMany(count)
+	s.step(Listed{})
+	s.step(DrainPlanned{Plan: plan})
+	for _, a := range s.actions {
+		if scale, ok := a.(Scale); ok {
+			s.step(Answered{Ticket: scale.Ticket, Outcome: response.OK})
+			rs := workloadOf("hostile", scale.To, scale.After)
+			rs.Name, rs.UID = scale.Target.Name, scale.Target.UID
+			s.step(Seen{Object: rs})
+		}
+	}
+	return plan
+}
+
+// TestAnEventIsCheapDuringManySurges shows a Guard a pod of another workload. A cluster has many
+// events while many pods are replaced, so an event must not cause a look at every surge.
+func TestAnEventIsCheapDuringManySurges(t *testing.T) {
+	s := newGuardStage(t)
+	s.stall(fewestSurges)
+	for range 2 { // the statuses are written
+		s.step(Tick{})
+	}
+	other := s.heldPod("shop", "web-1")
+	other.Annotations = nil
+	if allocs := testing.AllocsPerRun(100, func() { s.guard.Step(s.now, Seen{Object: other}) }); allocs > fewestSurges {
+		t.Errorf("%v allocations for an event, with %d surges", allocs, len(s.guard.surges.list))
+	}
 }
 
 // raised counts the workloads scaled up, by namespace.
@@ -181,27 +218,20 @@ func TestAGuardIsSpreadOverNamespaces(t *testing.T) {
 // replacements that are never ready, when a pod of another namespace is evicted.
 func TestAStalledSurgeYieldsToAnotherNamespace(t *testing.T) {
 	s := newGuardStage(t)
-	plan := s.holdMany(40)
-	s.step(Listed{})
-	s.step(DrainPlanned{Plan: plan})
-	for _, a := range s.actions {
-		if scale, ok := a.(Scale); ok {
-			s.step(Answered{Ticket: scale.Ticket, Outcome: response.OK})
-			rs := workloadOf("hostile", scale.To, scale.After)
-			rs.Name, rs.UID = scale.Target.Name+string(scale.Target.UID), scale.Target.UID
-			s.step(Seen{Object: rs})
-		}
-	}
+	plan := s.stall(40)
 	s.now = s.now.Add(failsFor)
 	other := s.heldPod("shop", "web-1")
 	s.step(Seen{Object: other})
 	plan.Pods = append(plan.Pods[fewestSurges:], departureFor(other))
-	for range 2 {
+	for range 6 { // a surge is undone, and the other pod is replaced
 		s.step(Tick{})
 		s.step(DrainPlanned{Plan: plan})
 		for _, a := range s.actions {
-			if scale, ok := a.(Scale); ok && scale.To < scale.From {
-				s.step(Answered{Ticket: scale.Ticket, Outcome: response.OK})
+			switch a := a.(type) {
+			case Scale:
+				s.step(Answered{Ticket: a.Ticket, Outcome: response.OK})
+			case Mark:
+				s.step(Answered{Ticket: a.Ticket, Outcome: response.OK})
 			}
 		}
 		s.now = s.now.Add(plansAgain)

@@ -76,11 +76,13 @@ func (m *mover) init(policy policy, cluster *cluster, wall func(time.Time) time.
 // take handles an event in the way common to all policies.
 func (m *mover) take(event Event) {
 	switch e := event.(type) {
-	case Seen, Gone:
+	case Seen:
 		m.cluster.see(event)
-		if gone, ok := event.(Gone); ok {
-			delete(m.paces, gone.Object.GetUID())
-		}
+		m.surges.touch(e.Object)
+	case Gone:
+		m.cluster.see(event)
+		m.surges.touch(e.Object)
+		delete(m.paces, e.Object.GetUID())
 	case NoReservation:
 		m.policy.report(nil, Unreserved, "", e.Why)
 	case Unanswered:

@@ -118,6 +118,7 @@ type surge struct {
 
 	step    surgeStep
 	since   time.Time // start of the step
+	looks   time.Time // time of the next look of a step that waits; zero if it is due
 	marked  bool      // the pods may have the lowest or highest deletion cost
 	back    bool      // the scale was restored
 	foreign bool      // the pod no longer exists: the scale is restored, but nothing waits for it
@@ -145,8 +146,11 @@ func (s *surge) all() []*departure { return append([]*departure{s.departure}, s.
 
 // removes reports whether the surge removes a pod.
 func (s *surge) removes(uid types.UID) bool {
-	return slices.ContainsFunc(s.all(), func(p *departure) bool { return p.UID == uid })
+	return s.UID == uid || slices.ContainsFunc(s.also, func(p *departure) bool { return p.UID == uid })
 }
+
+// waits reports whether the surge waits for the cluster, and has no request to make.
+func (s *surge) waits() bool { return s.step == growing || s.step == removing || s.step == yielding }
 
 // surgeOf returns the surge of a pod, or of its workload. A workload has at most one surge at a
 // time: with two surges, the pods' successors and the original scale would be ambiguous.
@@ -208,7 +212,7 @@ func (ss *surges) request(s *surge) {
 
 // enter begins a step. Its request is due immediately.
 func (s *surge) enter(step surgeStep, now time.Time) {
-	s.step, s.since, s.turn, s.attempt = step, now, 0, attempt{retry: now}
+	s.step, s.since, s.looks, s.turn, s.attempt = step, now, time.Time{}, 0, attempt{retry: now}
 }
 
 // giveUp restores the scale without removing the pod.
@@ -341,14 +345,10 @@ func (ss *surges) follow(stopped string) {
 		case s.ticket != 0 || s.step == restored:
 		case s.step == growing && stopped != "":
 			ss.giveUp(s, strings.TrimSuffix(stopped+": "+s.reported, ": "))
-		case s.step == growing:
-			ss.grow(s)
-		case s.step == removing:
-			ss.awaitRemoval(s)
-		case s.step == yielding:
-			ss.awaitYield(s)
+		case s.waits():
+			ss.look(s)
 		}
-		if s.ticket == 0 && s.step != growing && s.step != removing && s.step != yielding && s.step != restored {
+		if s.ticket == 0 && !s.waits() && s.step != restored {
 			if ss.now.Before(s.retry) {
 				ss.wake(s.retry)
 				continue

@@ -21,6 +21,46 @@ import (
 	"github.com/berth-k8s/berth/internal/world"
 )
 
+// looksEvery is the longest pause between looks at a surge that waits. Budgets cause these looks,
+// because they also cover pods of other workloads.
+const looksEvery = time.Second
+
+// touch makes the surges of a changed object due. A look at all surges for each event would be too
+// expensive.
+func (ss *surges) touch(object metav1.Object) {
+	owner := metav1.GetControllerOfNoCopy(object)
+	for _, s := range ss.list {
+		if uid := object.GetUID(); uid == s.scaled.UID || uid == s.owner.UID || owner != nil &&
+			(owner.UID == s.owner.UID || s.scaled.Through != nil && owner.UID == s.scaled.Through.UID) {
+			s.looks = time.Time{}
+		}
+	}
+}
+
+// look advances a surge that waits, if it is due.
+func (ss *surges) look(s *surge) {
+	if ss.now.Before(s.looks) {
+		ss.wake(s.looks)
+		return
+	}
+	alarm, step := ss.at, s.step
+	ss.at = ss.now.Add(looksEvery)
+	switch step {
+	case growing:
+		ss.grow(s)
+	case removing:
+		ss.awaitRemoval(s)
+	case yielding:
+		ss.awaitYield(s)
+	}
+	if s.looks = ss.at; s.step != step {
+		s.looks, ss.at = time.Time{}, time.Time{}
+	}
+	if !alarm.IsZero() {
+		ss.wake(alarm)
+	}
+}
+
 // grow waits until the successors are ready and the pods may be removed.
 //
 // It first checks for conditions that end the wait, in this order: a victim is deleted, the
