@@ -120,6 +120,15 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	if provisions {
 		*steps[len(steps)-1].Catalog = *catalog
 	}
+	for i := range steps {
+		drain := steps[i].Drain
+		if steps[i].Operation != nil {
+			drain = cmp.Or(drain, steps[i].Operation.Drain)
+		}
+		if drain != nil && !drain.GuardEvictions {
+			drain.GuardEvictions = f.GuardsEvictions(cmd.Context())
+		}
+	}
 	f.Meter.Begin(cmd.ErrOrStderr(), "forecasting")
 	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source,
 		Progress: func(elapsed, until time.Duration, without bool) { f.Meter.Words(progressText(elapsed, until, without)) },

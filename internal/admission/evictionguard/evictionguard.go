@@ -12,6 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// WebhookName is the name of the guard's webhook in its configuration.
+const WebhookName = "evictions.admission.berth.dev"
+
 // Annotations of a pod with a held eviction, and of an eviction.
 const (
 	// RequestedAnnotation holds the time of the first refused eviction, in RFC 3339.

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 )
 
 // OptOutLabel on a namespace, with the value disabled, exempts its pods from the webhook. The label
@@ -24,7 +26,6 @@ const (
 	podsName            = "pods.admission.berth.dev"
 	nodesName           = "nodes.admission.berth.dev"
 	priorityClassesName = "priorityclasses.admission.berth.dev"
-	evictionsName       = "evictions.admission.berth.dev"
 	nameSuffix          = ".admission.berth.dev"
 )
 
@@ -106,7 +107,7 @@ func (o *Options) validatingConfig(port int, bundle []byte) *v1.ValidatingWebhoo
 		rules := ruleFor("", "pods/eviction", v1.NamespacedScope)
 		rules[0].Operations = []v1.OperationType{v1.Create}
 		configuration.Webhooks = append(configuration.Webhooks, v1.ValidatingWebhook{
-			Name: evictionsName, Rules: rules, FailurePolicy: new(v1.Ignore), NamespaceSelector: o.namespaceSelector(),
+			Name: evictionguard.WebhookName, Rules: rules, FailurePolicy: new(v1.Ignore), NamespaceSelector: o.namespaceSelector(),
 			TimeoutSeconds: new(int32(evictionTimeout)), ClientConfig: o.clientConfig(evictPath, port, bundle),
 			AdmissionReviewVersions: []string{"v1"}, SideEffects: new(v1.SideEffectClassNoneOnDryRun), MatchPolicy: new(v1.Equivalent),
 			ObjectSelector: &metav1.LabelSelector{},

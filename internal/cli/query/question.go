@@ -17,9 +17,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
@@ -217,6 +220,25 @@ func (q *Question) StatusesOf(ctx context.Context, namespace string) []string {
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	return client.StatusesOf(ctx, namespace)
+}
+
+// GuardsEvictions reports whether the live cluster has Berth's eviction guard. It returns false
+// without permission to read webhook configurations.
+func (q *Question) GuardsEvictions(ctx context.Context) bool {
+	config, err := q.Cluster.Config(q.UserAgent)
+	if err != nil || len(q.Files) > 0 || q.At != "" {
+		return false
+	}
+	client, err := kubernetes.NewForConfig(snapshot.ReadOnly(config))
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	list, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	return err == nil && slices.ContainsFunc(list.Items, func(c admissionv1.ValidatingWebhookConfiguration) bool {
+		return slices.ContainsFunc(c.Webhooks, func(w admissionv1.ValidatingWebhook) bool { return w.Name == evictionguard.WebhookName })
+	})
 }
 
 func (q *Question) readLive(ctx context.Context) (*snapshot.Snapshot, error) {
