@@ -75,6 +75,8 @@ func startCluster(t *testing.T) *cluster {
 			there, back := n.enter("ip", "route", "add", other.pods, "via", other.address), other.enter("ip", "route", "add", n.pods, "via", n.address)
 			c.must(command(there[0], there[1:]...), command(back[0], back[1:]...))
 		}
+		n.logind, err = n.startLogind()
+		c.must(err)
 		c.must(n.startKubelet(bootstrap), n.startProxy(proxy))
 	}
 	for _, n := range c.nodes {

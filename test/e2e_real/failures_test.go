@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -119,8 +120,8 @@ func (c *cluster) containerdKilled() string {
 		func(n *node) error { return os.Remove(down(n)) })
 }
 
-// fullNode is a pod that takes most of a node, and takes four seconds to end.
-const fullNode = `
+// holder is a pod that has a resource of a node, and takes four seconds to end.
+const holder = `
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
 metadata: {name: urgent}
@@ -133,7 +134,7 @@ spec:
   terminationGracePeriodSeconds: 20
   nodeSelector: {kubernetes.io/hostname: node-4}
   containers:
-  - {name: c, image: "busybox:1", command: [sh, -c, "trap 'sleep 4; exit 0' TERM; while :; do sleep 0.1; done"], resources: {requests: {cpu: 1500m}}}
+  - {name: c, image: "busybox:1", command: [sh, -c, "trap 'sleep 4; exit 0' TERM; while :; do sleep 0.1; done"], resources: {%s}}
 `
 
 const urgentPod = `
@@ -145,35 +146,85 @@ spec:
   terminationGracePeriodSeconds: 0
   nodeSelector: {kubernetes.io/hostname: node-4}
   containers:
-  - {name: c, image: "busybox:1", command: [sleep, "100000"], resources: {requests: {cpu: 1500m}}}
+  - {name: c, image: "busybox:1", command: [sleep, "100000"], resources: {%s}}
 `
 
-func (c *cluster) preemption() string {
-	c.apply(fullNode)
+func (c *cluster) preemption() string { return c.preempt("requests: {cpu: 1500m}") }
+
+// preempt places a pod that needs the resources of another one.
+func (c *cluster) preempt(resources string) string {
+	c.Helper()
+	c.apply(fmt.Sprintf(holder, resources))
 	c.awaitRunning("preemption", 1)
 	began := time.Now()
-	c.apply(urgentPod)
-	var preempted, ended time.Time
+	c.apply(fmt.Sprintf(urgentPod, resources))
+	var preempted time.Time
 	c.eventually("the victim has ended", func() error {
+		other := c.pod("urgent")
 		pod, err := c.client.CoreV1().Pods("default").Get(c.Context(), "victim", metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			ended = time.Now()
 			return nil
 		case err != nil:
 			return err
+		case pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded:
+			return nil // its resources are free, although it still exists
 		case pod.DeletionTimestamp != nil && preempted.IsZero():
 			preempted = time.Now()
 		}
-		if other := c.pod("urgent"); podReady(other) {
-			c.Errorf("%s is ready next to its victim", other.Name)
+		if other.Spec.NodeName != "" {
+			c.Fatalf("%s is on the node of its victim", other.Name)
 		}
 		return errNotYet
 	})
+	ended := time.Now()
 	c.between("the victim's end", ended.Sub(preempted).Seconds(), 3.5, 15)
 	c.awaitRunning("preemption", 1)
 	return fmt.Sprintf("victim marked after %.1f s, ended %.1f s later, preemptor ready %.1f s later",
 		preempted.Sub(began).Seconds(), ended.Sub(preempted).Seconds(), time.Since(ended).Seconds())
+}
+
+// shortJob is a Job of pods that run for five seconds each, of which twelve run at a time.
+const shortJob = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: short, labels: {scenario: short}}
+spec:
+  completions: %d
+  parallelism: 12
+  backoffLimit: 0
+  template:
+    metadata: {labels: {scenario: short}}
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: c, image: "busybox:1", command: [sleep, "5"], resources: {requests: {cpu: 300m}}}
+`
+
+// shortPods runs 200 short pods. Twelve fit at a time, so each takes the place of an ended one.
+func (c *cluster) shortPods() string {
+	const count = 200
+	began := time.Now()
+	c.apply(fmt.Sprintf(shortJob, count))
+	c.kubectl("wait", "job/short", "--for=condition=complete", "--timeout=480s")
+	took := time.Since(began).Seconds()
+	var waits []float64
+	for _, pod := range c.pods("short") {
+		if pod.Status.Phase != v1.PodSucceeded {
+			c.Errorf("%s: phase %s", pod.Name, pod.Status.Phase)
+		}
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == v1.PodScheduled && condition.Status == v1.ConditionTrue {
+				waits = append(waits, condition.LastTransitionTime.Sub(pod.CreationTimestamp.Time).Seconds())
+			}
+		}
+	}
+	if len(waits) != count {
+		c.Errorf("%d of %d pods were placed", len(waits), count)
+	}
+	slices.Sort(waits)
+	return fmt.Sprintf("%d pods in %.0f s; placed within %.0f s (median), %.0f s (all)", len(waits), took, waits[len(waits)/2], waits[len(waits)-1])
 }
 
 // floodPods are thirty pods on one node. A third of them tolerates the taint for five seconds, and

@@ -122,12 +122,50 @@ func isolate() error {
 	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
+	if err := favor(); err != nil {
+		return err
+	}
 	if err := hideShared(); err != nil {
 		return err
 	}
 	os.Unsetenv("KUBECONFIG")
 	os.Unsetenv("BERTH_DATA_DIR")
 	return command("ip", "link", "set", "lo", "up")
+}
+
+// favor moves this process, and thereby the cluster, into a cgroup with a large share of the
+// processors. Otherwise, the API server has the share of one process of this machine, and Leases
+// expire when the machine runs many.
+func favor() error {
+	name := strings.ReplaceAll(filepath.Base(work), "berth-real-", "berthreal")
+	// The first process removes the cgroup by this file.
+	if err := os.WriteFile(filepath.Join(work, "cgroup-"+name), nil, 0o600); err != nil {
+		return err
+	}
+	group := filepath.Join("/sys/fs/cgroup", name)
+	if top := "/sys/fs/cgroup/cpu"; exists(top) {
+		group = filepath.Join(top, name)
+	}
+	if err := os.Mkdir(group, 0o755); err != nil {
+		return err
+	}
+	raiseShare(group)
+	return os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte("0"), 0o644)
+}
+
+// raiseShare gives a cgroup a large share of the processors.
+func raiseShare(group string) {
+	for file, share := range map[string]string{"cpu.shares": "65536", "cpu.weight": "5000"} {
+		// One of the two files exists, depending on the version of cgroups.
+		if file = filepath.Join(group, file); exists(file) {
+			_ = os.WriteFile(file, []byte(share), 0o644)
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // shared lists the folders in which kubelets and container runtimes of one machine would meet.

@@ -35,6 +35,7 @@ type node struct {
 	runtime      *process.Process
 	kubelet      *process.Process
 	proxy        *process.Process
+	logind       *logind
 }
 
 // newNode creates the namespaces, the disk and the network link of a node.
@@ -138,7 +139,9 @@ func (n *node) startRuntime() (err error) {
 	if err := os.WriteFile(filepath.Join(work, "cgroup-"+n.cgroup), nil, 0o600); err != nil {
 		return err
 	}
-	n.favorPods()
+	// By default, all pods together have the share of one process of this machine.
+	raiseShare(filepath.Join("/sys/fs/cgroup/cpu", n.cgroup))
+	raiseShare(filepath.Join("/sys/fs/cgroup", n.cgroup))
 	list, err := os.ReadFile(filepath.Join(n.folder(), "net.d", "10-"+n.cgroup+".conflist"))
 	if err != nil {
 		return err
@@ -153,22 +156,6 @@ func (n *node) startRuntime() (err error) {
 		os.WriteFile(filepath.Join(mirror, "hosts.toml"), fmt.Appendf(nil, "[host.\"http://%s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry), 0o644))
 }
 
-// favorPods gives the cgroup of the node's pods a large share of the processors. By default, all
-// pods together have the share of one process of this machine, which may run many.
-func (n *node) favorPods() {
-	for file, share := range map[string]string{"cpu/" + n.cgroup + "/cpu.shares": "65536", n.cgroup + "/cpu.weight": "5000"} {
-		// One of the two files exists, depending on the version of cgroups.
-		if file = filepath.Join("/sys/fs/cgroup", file); exists(file) {
-			_ = os.WriteFile(file, []byte(share), 0o644)
-		}
-	}
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // folder is the folder of containerd.
 func (n *node) folder() string { return filepath.Join(n.dir, "c") }
 
@@ -180,7 +167,9 @@ kind: KubeletConfiguration
 systemReserved: {memory: "%d"}
 evictionHard: {memory.available: 200Mi, nodefs.available: 20%%, imagefs.available: 20%%}
 evictionPressureTransitionPeriod: 20s
-podLogsDir: %s/logs
+shutdownGracePeriod: 20s
+shutdownGracePeriodCriticalPods: 5s
+podLogsDir: %s
 `
 
 const podsMemory = 1536 << 20
@@ -192,7 +181,7 @@ func (n *node) startKubelet(bootstrap string) (err error) {
 		return err
 	}
 	root, config := filepath.Join(n.dir, "k"), filepath.Join(n.dir, "kubelet.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, total-podsMemory, root), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, total-podsMemory, n.log("pods")), 0o600); err != nil {
 		return err
 	}
 	n.kubelet, err = n.start("kubelet", filepath.Join(bin, "berth"), "agent", "--bootstrap-kubeconfig", bootstrap, "--hostname-override", n.name,

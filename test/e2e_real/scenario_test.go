@@ -14,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // scenario is something that happens to a node or to its pods.
@@ -31,6 +33,10 @@ var failures = []scenario{
 	{"node frozen", unreachable, (*cluster).frozen},
 	{"containerd killed", notReady, (*cluster).containerdKilled},
 	{"preemption", "the victim has its grace period; only then the preemptor runs", (*cluster).preemption},
+	{"device plugin", "the same for a device; no pod is placed on a broken device", (*cluster).devicePlugin},
+	{"device taint", "the pod with a claim is evicted after its toleration; replaced with another device", (*cluster).deviceTaint},
+	{"graceful shutdown", "taint not-ready, its pod ends in its grace period, replaced, removed after tolerationSeconds", (*cluster).gracefulShutdown},
+	{"short pods", "200 pods of 5 s, 12 at a time, all end", (*cluster).shortPods},
 	{"NoExecute flood", "30 pods: evicted now, after tolerationSeconds, or never", (*cluster).flood},
 	{"disk full", "taint disk-pressure, no new pod there, taint removed", (*cluster).diskFull},
 	{"memory hog", "taint memory-pressure, the hog evicted, taint removed", (*cluster).memoryHog},
@@ -65,7 +71,7 @@ func (c *cluster) runScenarios(rows []row, all []scenario) []row {
 		}
 		r := row{scenario: s}
 		for range *times {
-			began, observed := time.Now(), "failed"
+			began, before, observed := time.Now(), cpuUsage(), "failed"
 			if !c.part(s.name, func(c *cluster) {
 				defer c.clear()
 				observed = s.run(c)
@@ -75,6 +81,7 @@ func (c *cluster) runScenarios(rows []row, all []scenario) []row {
 			r.observed = append(r.observed, observed)
 			r.took = append(r.took, fmt.Sprintf("%.0f", time.Since(began).Seconds()))
 			c.Logf("%s: %s", s.name, observed)
+			c.Logf("%s: load average %s; CPU seconds: %s", s.name, process.LoadAverage(), cpuUsage().since(before))
 		}
 		rows = append(rows, r)
 		c.must(writeTable(rows))
@@ -85,7 +92,7 @@ func (c *cluster) runScenarios(rows []row, all []scenario) []row {
 // clear removes the pods of a scenario, and waits until all nodes are as before.
 func (c *cluster) clear() {
 	c.Helper()
-	c.kubectl("delete", "deployments,services,poddisruptionbudgets,pods", "-n", "default", "-l", "scenario", "--timeout=120s")
+	c.kubectl("delete", "deployments,jobs,services,poddisruptionbudgets,pods", "-n", "default", "-l", "scenario", "--timeout=120s")
 	c.eventually("all nodes are as before", func() error {
 		nodes, err := c.client.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
 		if err != nil {
