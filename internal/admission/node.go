@@ -26,7 +26,13 @@ func Node(node *v1.Node) {
 // list as a whole neither loses nor restarts it. An existing taint without a time stays without
 // one: it is older than this write, and the eviction controller has a better record of its age. old
 // is nil for a new node.
+//
+// The managed fields record the time of this write by the API server's clock. now is used only
+// without such a record, because the clock of a webhook's node may be wrong.
 func NoteTaintTimes(node, old *v1.Node, now time.Time) {
+	if at := lastWrite(node); !at.IsZero() && (old == nil || at.After(lastWrite(old))) {
+		now = at
+	}
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
 		if taint.Effect != v1.TaintEffectNoExecute || taint.TimeAdded != nil {
@@ -38,6 +44,16 @@ func NoteTaintTimes(node, old *v1.Node, now time.Time) {
 		}
 		taint.TimeAdded = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
+}
+
+// lastWrite returns the newest time in the managed fields, or zero if they have none.
+func lastWrite(node *v1.Node) (at time.Time) {
+	for i := range node.ManagedFields {
+		if t := node.ManagedFields[i].Time; t != nil && t.After(at) {
+			at = t.Time
+		}
+	}
+	return at
 }
 
 // sameOf returns the node's taint of the same key, value and effect, or nil.
