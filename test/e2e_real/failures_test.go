@@ -34,6 +34,7 @@ spec:
       tolerations:
       - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 10}
       - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 10}
+      - {key: maintenance, operator: Exists}
       containers:
       - {name: c, image: "busybox:1", command: [sleep, "100000"]}
 `
@@ -178,6 +179,9 @@ func (c *cluster) preempt(resources string) string {
 		return errNotYet
 	})
 	ended := time.Now()
+	if preempted.IsZero() {
+		c.Fatal("the victim ended without a grace period")
+	}
 	c.between("the victim's end", ended.Sub(preempted).Seconds(), 3.5, 15)
 	c.awaitRunning("preemption", 1)
 	return fmt.Sprintf("victim marked after %.1f s, ended %.1f s later, preemptor ready %.1f s later",

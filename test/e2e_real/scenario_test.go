@@ -36,6 +36,8 @@ var failures = []scenario{
 	{"device plugin", "the same for a device; no pod is placed on a broken device", (*cluster).devicePlugin},
 	{"device taint", "the pod with a claim is evicted after its toleration; replaced with another device", (*cluster).deviceTaint},
 	{"graceful shutdown", "taint not-ready, its pod ends in its grace period, replaced, removed after tolerationSeconds", (*cluster).gracefulShutdown},
+	{"clock step", clockPromise, (*cluster).clockStep},
+	{"clock step, Berth's node", clockPromise, (*cluster).berthClockStep},
 	{"short pods", "200 pods of 5 s, 12 at a time, all end", (*cluster).shortPods},
 	{"NoExecute flood", "30 pods: evicted now, after tolerationSeconds, or never", (*cluster).flood},
 	{"disk full", "taint disk-pressure, no new pod there, taint removed", (*cluster).diskFull},
@@ -49,8 +51,9 @@ var drains = []scenario{
 }
 
 const (
-	unreachable = "taint unreachable 40 s to 60 s after the failure, eviction after tolerationSeconds, replaced, recovered"
-	notReady    = "taint not-ready, eviction after tolerationSeconds, replaced, recovered"
+	unreachable  = "taint unreachable 40 s to 60 s after the failure, eviction after tolerationSeconds, replaced, recovered"
+	clockPromise = "10 min ahead, and behind: no taint, no eviction, Berth keeps its Leases"
+	notReady     = "taint not-ready, eviction after tolerationSeconds, replaced, recovered"
 )
 
 // row is a line of the table.
