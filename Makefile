@@ -113,8 +113,9 @@ vulncheck: ## known vulnerabilities in code that the programs reach, by govulnch
 	@found=0; for module in . controlplane integrations deploy/pack; do echo "==> govulncheck: $$module"; \
 		(cd $$module && go tool -modfile=$(CURDIR)/hack/tools/go.mod govulncheck ./...) || found=1; done; exit $$found
 
-api: ## the Go code and the OpenAPI document of the definitions in api/; needs no protoc
+api: ## the Go code and the OpenAPI document of the protobuf definitions; needs no protoc
 	@cd hack/proto && go run . ../../api berth/v1alpha1/query.proto
+	@cd hack/proto && go run . ../../integrations grpcplugin/expander.proto
 
 bench: ## upstream's scheduling core and Berth's side by side
 	@cd test && go run ./cmd/bench

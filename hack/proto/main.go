@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command proto generates the Go code and the OpenAPI document of the definitions in api/. It needs
-// no protoc: it compiles the definitions itself, and runs the plugins of this module's tools.
+// Command proto generates the Go code and the OpenAPI document of protobuf definitions. It needs no
+// protoc: it compiles the definitions itself, and runs the plugins of this module's tools.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/bufbuild/protocompile"
 	"github.com/bufbuild/protocompile/protoutil"
@@ -42,8 +43,8 @@ func generate(root string, files []string) error {
 	added := map[string]bool{}
 	for _, file := range compiled {
 		request.ProtoFile = appendFiles(request.ProtoFile, file, added)
-		if file.Services().Len() == 0 {
-			continue
+		if file.Services().Len() == 0 || !strings.HasPrefix(string(file.Package()), "berth.") {
+			continue // protocols of others have no JSON form
 		}
 		text, err := openAPI(file)
 		if err != nil {
