@@ -39,8 +39,8 @@ func (s *Server) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berth
 		return nil, err
 	}
 	for _, p := range d.pods {
-		if p.Namespace != namespace {
-			return nil, fmt.Errorf("pod %s is in namespace %s: ask about one namespace at a time", p.Name, p.Namespace)
+		if !v.whole && (p.Namespace != namespace || len(d.nodes) > 0) {
+			return nil, fmt.Errorf("pod %s: only callers who may list all nodes and pods may ask about several namespaces, or add nodes", p.Name)
 		}
 	}
 
@@ -55,7 +55,7 @@ func (s *Server) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berth
 			short, cancel := context.WithTimeout(ctx, longTime)
 			defer cancel()
 			answer, err = l.fits(short, d, namespace, v.checkTerms)
-			long = err == nil && answer.Placed < answer.Wanted && answer.Stops == "" // pods with expensive constraints
+			long = err == nil && answer.Placed < answer.Wanted && short.Err() != nil // pods with expensive constraints
 		}); failed != nil {
 			return nil, failed
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/question"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
@@ -29,16 +31,18 @@ type demand struct {
 	claims []*v1.PersistentVolumeClaim
 	like   string // an existing object as TYPE/NAME, instead of pods
 	wanted int    // 0: as many as fit
+	nodes  []*v1.Node
+	every  bool // a pod that does not fit does not end the search
 }
 
 // readDemand reads the pods of a request.
 func readDemand(r *berthv1alpha1.FitsRequest) (*demand, error) {
-	d := &demand{like: r.GetLike()}
+	d := &demand{like: r.GetLike(), every: r.GetEvery()}
 	if (r.GetManifest() == "") == (d.like == "") {
 		return nil, errors.New("set either manifest or like")
 	}
-	if r.GetCount() < 0 || r.GetMinAvailable() < 0 || r.GetMax() && r.GetCount() > 0 {
-		return nil, errors.New("count and min_available must not be negative, and max excludes count")
+	if min(r.GetCount(), r.GetMinAvailable(), r.GetNodeCount()) < 0 || r.GetMax() && (r.GetCount() > 0 || d.every) {
+		return nil, errors.New("counts and min_available must not be negative, and max excludes count and every")
 	}
 	pods := 1
 	if d.like == "" {
@@ -54,6 +58,15 @@ func readDemand(r *berthv1alpha1.FitsRequest) (*demand, error) {
 		if d.pods, d.claims, pods = set.Pods, set.PersistentVolumeClaims, len(set.Pods); pods == 0 {
 			return nil, errors.New("the manifest has no pods")
 		}
+		nodes := max(int(r.GetNodeCount()), 1)
+		if nodes*len(set.Nodes) > question.MostAddedNodes {
+			return nil, fmt.Errorf("node_count %d: must be %d in sum at most", nodes, question.MostAddedNodes)
+		}
+		for i := range nodes {
+			for _, model := range set.Nodes {
+				d.nodes = append(d.nodes, simulate.NodeLike(model, fmt.Sprintf("%s-fits-%d", model.Name, i)))
+			}
+		}
 	}
 	switch {
 	case r.GetMax() && pods > 1:
@@ -68,7 +81,21 @@ func readDemand(r *berthv1alpha1.FitsRequest) (*demand, error) {
 
 // work estimates the work, in judgements of a node for a pod.
 func (d *demand) work(nodes int) int {
-	return cmp.Or(d.wanted, question.MostAddedPods) * max(nodes, 1)
+	return cmp.Or(d.wanted, question.MostAddedPods) * max(nodes+len(d.nodes), 1)
+}
+
+// addNodes adds the nodes of a demand, with the pods of DaemonSets that admission accepts.
+func (l *lane) addNodes(d *demand) {
+	for _, node := range d.nodes {
+		l.world.Put(node)
+		for set := range world.All[*appsv1.DaemonSet](l.world) {
+			p := workload.DaemonPod(set, node.Name)
+			p.Name, p.Spec.NodeName = set.Name+"-"+node.Name, node.Name
+			if p, err := l.admit(p); err == nil && set.DeletionTimestamp == nil && workload.RunsDaemon(set, node) {
+				l.world.Put(p)
+			}
+		}
+	}
 }
 
 // resolve finds the existing object, and admits the pods.
@@ -124,6 +151,7 @@ func (l *lane) fits(ctx context.Context, d *demand, namespace string, check func
 	if err != nil {
 		return nil, err
 	}
+	l.addNodes(d)
 	for _, claim := range d.claims {
 		if _, there := world.Get[*v1.PersistentVolumeClaim](l.world, claim.Namespace, claim.Name); !there {
 			l.world.Put(claim)
@@ -154,16 +182,20 @@ func (l *lane) fits(ctx context.Context, d *demand, namespace string, check func
 		if err != nil {
 			return nil, err
 		}
-		if failure != nil {
-			answer.Stops, answer.Plugins = failure.Message(""), failure.Plugins
-			answer.Reasons = map[string]int32{}
+		if failure == nil {
+			answer.Placed++
+			answer.Nodes[node.Name]++
+			continue
+		}
+		if answer.Stops == "" {
+			answer.Stops, answer.Plugins, answer.Reasons = failure.Message(""), failure.Plugins, map[string]int32{}
 			for reason, nodes := range failure.Reasons {
 				answer.Reasons[reason] = int32(nodes)
 			}
+		}
+		if !d.every {
 			break
 		}
-		answer.Placed++
-		answer.Nodes[node.Name]++
 	}
 	return answer, nil
 }

@@ -168,6 +168,38 @@ func TestFitsOverEveryProtocol(t *testing.T) {
 	}
 }
 
+// TestFitsWithAdditionalNodes asks about pods of two namespaces, of which one never fits, with nodes
+// that run the pods of a DaemonSet.
+func TestFitsWithAdditionalNodes(t *testing.T) {
+	r := start(t, nil)
+	agent := object("DaemonSet", "shop", "agent", map[string]any{"template": map[string]any{"spec": map[string]any{
+		"containers": []map[string]any{{"name": "c", "image": "i", "resources": map[string]any{"requests": map[string]any{"cpu": "2"}}}},
+	}}}, map[string]any{})
+	agent["apiVersion"] = "apps/v1"
+	r.api.Set("daemonsets", agent)
+	manifest := strings.Replace(podOf("100", ""), "name: new", "name: huge, namespace: bank", 1) + "\n---\n" + podOf("2", "") + "\n---\n" +
+		"{apiVersion: v1, kind: Node, metadata: {name: m}, status: {allocatable: {cpu: 4, memory: 8Gi, pods: 10}}}"
+	ask := func(user string, nodes int32) (*berthv1alpha1.FitsResponse, error) {
+		return r.as(t, user).Fits(t.Context(), &berthv1alpha1.FitsRequest{
+			Namespace: "shop", Manifest: manifest, Count: 4, NodeCount: nodes, Every: true,
+		})
+	}
+	r.until(t, func() bool { // the DaemonSet has been read
+		answer, err := ask("admin", 2)
+		return err == nil && answer.Placed == 3 && answer.Wanted == 8 && answer.Nodes["m-fits-1"] == 1 && !answer.Fits &&
+			answer.Reasons["Insufficient cpu"] == 4
+	})
+	if answer, err := ask("admin", 3); err != nil || answer.Placed != 4 {
+		t.Errorf("with one more node: %v, %v", answer, err)
+	}
+	if answer, err := r.as(t, "admin").Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: "shop", Manifest: podOf("3", "")}); err != nil || answer.Placed != 0 {
+		t.Errorf("the added nodes remain: %v, %v", answer, err)
+	}
+	if _, err := ask("shop", 1); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("a caller with the permissions of a namespace adds nodes: %v", err)
+	}
+}
+
 // TestJSONNeedsNoLibrary sends the request that the documentation shows for curl.
 func TestJSONNeedsNoLibrary(t *testing.T) {
 	r := start(t, nil)

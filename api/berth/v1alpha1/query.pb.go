@@ -106,7 +106,9 @@ type FitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// namespace is the namespace of objects without one; by default, "default".
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// manifest has pods, or workloads such as Jobs, in YAML or JSON.
+	// manifest has pods, or workloads such as Jobs, in YAML or JSON. Pods of
+	// several namespaces, and Nodes, which are assumed to exist, require the
+	// permission to list all nodes and the pods of all namespaces.
 	Manifest string `protobuf:"bytes,2,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	// like is an existing pod or workload of the namespace, as TYPE/NAME.
 	// Exactly one of manifest and like must be set.
@@ -117,7 +119,12 @@ type FitsRequest struct {
 	Max bool `protobuf:"varint,5,opt,name=max,proto3" json:"max,omitempty"`
 	// min_available is the number of pods that must fit together, as for a gang;
 	// 0 means all.
-	MinAvailable  int32 `protobuf:"varint,6,opt,name=min_available,json=minAvailable,proto3" json:"min_available,omitempty"`
+	MinAvailable int32 `protobuf:"varint,6,opt,name=min_available,json=minAvailable,proto3" json:"min_available,omitempty"`
+	// node_count is the number of copies of each Node of the manifest; 0 means 1.
+	// They are ready and empty except for the pods of DaemonSets.
+	NodeCount int32 `protobuf:"varint,7,opt,name=node_count,json=nodeCount,proto3" json:"node_count,omitempty"`
+	// every tries every pod, instead of ending with the first that does not fit.
+	Every         bool `protobuf:"varint,8,opt,name=every,proto3" json:"every,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -194,6 +201,20 @@ func (x *FitsRequest) GetMinAvailable() int32 {
 	return 0
 }
 
+func (x *FitsRequest) GetNodeCount() int32 {
+	if x != nil {
+		return x.NodeCount
+	}
+	return 0
+}
+
+func (x *FitsRequest) GetEvery() bool {
+	if x != nil {
+		return x.Every
+	}
+	return false
+}
+
 // FitsResponse reports the places of pods that would be created now. Pods that
 // are already pending are not placed first, and no pod is preempted.
 type FitsResponse struct {
@@ -206,8 +227,8 @@ type FitsResponse struct {
 	// nodes counts the placed pods by node; empty if the caller may not list
 	// nodes.
 	Nodes map[string]int32 `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// stops is the reason that one more pod does not fit, in the words of the
-	// FailedScheduling event; empty if all pods fit.
+	// stops is the reason that one more pod, or the first one with every, does
+	// not fit, in the words of the FailedScheduling event; empty if all pods fit.
 	Stops string `protobuf:"bytes,6,opt,name=stops,proto3" json:"stops,omitempty"`
 	// reasons counts the nodes by reason.
 	Reasons map[string]int32 `protobuf:"bytes,7,rep,name=reasons,proto3" json:"reasons,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
@@ -1059,14 +1080,17 @@ const file_berth_v1alpha1_query_proto_rawDesc = "" +
 	"\x05as_of\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12\x18\n" +
 	"\aassumed\x18\x02 \x01(\tR\aassumed\x12\x18\n" +
 	"\apartial\x18\x03 \x01(\bR\apartial\x12\x16\n" +
-	"\x06limits\x18\x04 \x03(\tR\x06limits\"\xa8\x01\n" +
+	"\x06limits\x18\x04 \x03(\tR\x06limits\"\xdd\x01\n" +
 	"\vFitsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bmanifest\x18\x02 \x01(\tR\bmanifest\x12\x12\n" +
 	"\x04like\x18\x03 \x01(\tR\x04like\x12\x14\n" +
 	"\x05count\x18\x04 \x01(\x05R\x05count\x12\x10\n" +
 	"\x03max\x18\x05 \x01(\bR\x03max\x12#\n" +
-	"\rmin_available\x18\x06 \x01(\x05R\fminAvailable\"\xa9\x03\n" +
+	"\rmin_available\x18\x06 \x01(\x05R\fminAvailable\x12\x1d\n" +
+	"\n" +
+	"node_count\x18\a \x01(\x05R\tnodeCount\x12\x14\n" +
+	"\x05every\x18\b \x01(\bR\x05every\"\xa9\x03\n" +
 	"\fFitsResponse\x12+\n" +
 	"\x05basis\x18\x01 \x01(\v2\x15.berth.v1alpha1.BasisR\x05basis\x12\x12\n" +
 	"\x04fits\x18\x02 \x01(\bR\x04fits\x12\x16\n" +
