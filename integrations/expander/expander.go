@@ -4,10 +4,14 @@
 package expander
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
@@ -16,6 +20,8 @@ import (
 
 // Options configures an [Expander].
 type Options struct {
+	// PriceFile has the prices of nodes; "" means that no price is known.
+	PriceFile string
 	// Timeout bounds a choice. The autoscaler waits for 5 s.
 	Timeout time.Duration
 }
@@ -45,7 +51,8 @@ func New(berth fitter, registry prometheus.Registerer, o Options) (*Expander, er
 		}, []string{"result"}),
 	}
 	registry.MustRegister(e.scaleUps)
-	return e, nil
+	_, err := readPrices(o.PriceFile) // an invalid file is an error at the start
+	return e, err
 }
 
 // BestOptions implements the service. It returns all options if it cannot choose, so that another
@@ -63,10 +70,45 @@ func (e *Expander) BestOptions(
 	return &grpcplugin.BestOptionsResponse{Options: options}, nil
 }
 
-// choose returns the best options.
+// choose returns the options with which most pods have a node, and among them the cheapest ones.
+// Every question has the pods of all options, because nodes of one group may also take pods that the
+// autoscaler expects only on others.
 func (e *Expander) choose(ctx context.Context, r *grpcplugin.BestOptionsRequest) ([]*grpcplugin.Option, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
-	_, err := e.berth.Fits(ctx, &berthv1alpha1.FitsRequest{})
-	return r.GetOptions(), err
+	prices, err := readPrices(e.options.PriceFile)
+	if err != nil {
+		return nil, err
+	}
+	pods := map[string]*v1.Pod{}
+	for _, o := range r.GetOptions() {
+		if err := podsOf(o, pods); err != nil {
+			return nil, err
+		}
+	}
+	var best []*grpcplugin.Option
+	most, least := int32(-1), math.Inf(1)
+	for _, o := range r.GetOptions() {
+		node, err := template(r, o.GetNodeGroupId())
+		if err != nil {
+			return nil, err
+		}
+		text, err := manifest(node, pods)
+		if err != nil {
+			return nil, err
+		}
+		answer, err := e.berth.Fits(ctx, &berthv1alpha1.FitsRequest{Manifest: text, NodeCount: o.GetNodeCount(), Every: true})
+		if err != nil {
+			return nil, fmt.Errorf("asking about node group %s: %w", o.GetNodeGroupId(), err)
+		}
+		cost := float64(o.GetNodeCount()) * prices.of(o.GetNodeGroupId(), node)
+		klog.FromContext(ctx).V(2).Info("Option", "group", o.GetNodeGroupId(), "nodes", o.GetNodeCount(),
+			"pods", answer.GetPlaced(), "of", answer.GetWanted(), "cost", cost)
+		if order := cmp.Or(cmp.Compare(answer.GetPlaced(), most), cmp.Compare(least, cost)); order > 0 {
+			best, most, least = []*grpcplugin.Option{o}, answer.GetPlaced(), cost
+		} else if order == 0 {
+			best = append(best, o)
+		}
+	}
+	return best, ctx.Err()
 }

@@ -57,6 +57,8 @@ func main() {
 		"file with the token for berth serve")
 	flags.StringVar(&o.ca, "berth-ca-file", "", "file with the CA of berth serve; by default, the CAs of the system")
 	flags.BoolVar(&o.berth.Insecure, "berth-insecure", false, "do not verify the certificate of berth serve")
+	flags.StringVar(&o.expander.PriceFile, "prices", "",
+		"YAML file with the hourly prices of a node under nodeGroups, by name, or under instanceTypes; read for each scale-up")
 	flags.DurationVar(&o.expander.Timeout, "timeout", o.expander.Timeout,
 		"longest time of a choice; the autoscaler waits for 5 s")
 	err := flags.Parse(os.Args[1:])
