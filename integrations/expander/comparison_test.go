@@ -151,7 +151,8 @@ func (g *group) estimate(pods []*v1.Pod) (nodes int32, fit []*v1.Pod) {
 }
 
 // TestScaleUpsComparedWithTheAutoscalersRules places the pods of 50 scale-ups, each in an empty
-// cluster and in one round, on the nodes that each rule chooses. Berth places the pods in all cases.
+// cluster and in one round, on the nodes that each rule chooses. Berth places the pods in all
+// cases.
 func TestScaleUpsComparedWithTheAutoscalersRules(t *testing.T) {
 	text := "nodeGroups: {"
 	for _, g := range groups {

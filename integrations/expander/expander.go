@@ -51,6 +51,9 @@ func New(berth fitter, registry prometheus.Registerer, o Options) (*Expander, er
 		}, []string{"result"}),
 	}
 	registry.MustRegister(e.scaleUps)
+	for _, result := range []string{"chosen", "fallback"} {
+		e.scaleUps.WithLabelValues(result)
+	}
 	_, err := readPrices(o.PriceFile) // an invalid file is an error at the start
 	return e, err
 }
@@ -71,8 +74,8 @@ func (e *Expander) BestOptions(
 }
 
 // choose returns the options with which most pods have a node, and among them the cheapest ones.
-// Every question has the pods of all options, because nodes of one group may also take pods that the
-// autoscaler expects only on others.
+// Every question has the pods of all options, because nodes of one group may also take pods that
+// the autoscaler expects only on others.
 func (e *Expander) choose(ctx context.Context, r *grpcplugin.BestOptionsRequest) ([]*grpcplugin.Option, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()

@@ -168,8 +168,8 @@ func TestFitsOverEveryProtocol(t *testing.T) {
 	}
 }
 
-// TestFitsWithAdditionalNodes asks about pods of two namespaces, of which one never fits, with nodes
-// that run the pods of a DaemonSet.
+// TestFitsWithAdditionalNodes asks about pods of two namespaces, of which one never fits, with
+// nodes that run the pods of a DaemonSet.
 func TestFitsWithAdditionalNodes(t *testing.T) {
 	r := start(t, nil)
 	agent := object("DaemonSet", "shop", "agent", map[string]any{"template": map[string]any{"spec": map[string]any{
