@@ -70,6 +70,11 @@ func runInside() error {
 	if err := containerd.Install(context.Background()); err != nil {
 		return err
 	}
+	if _, err := exec.LookPath("dbus-daemon"); err != nil {
+		if output, err := exec.Command("apt-get", "install", "--yes", "--no-install-recommends", "dbus-daemon").CombinedOutput(); err != nil {
+			return fmt.Errorf("graceful shutdown needs dbus-daemon, which could not be installed: %w: %s", err, output)
+		}
+	}
 	folder, err := os.MkdirTemp("", "berth-real-")
 	if err != nil {
 		return err
