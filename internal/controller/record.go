@@ -12,8 +12,6 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
-	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
-	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth/nodecontroller"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/kube/instrument"
@@ -25,34 +23,22 @@ var lostRecords = instrument.Counter("berth_journal_lost_records_total",
 	"Records that --journal has lost: the disk did not keep up, or the journal has ended. "+
 		"The log names them, and the next file records the gap.")
 
-// recordEviction starts the journal of taint eviction if --journal is set. end writes the queued
-// records.
-func (c *Controller) recordEviction(e *evictioncontroller.Evictor) (end func(), err error) {
+// startJournal starts the journal of a controller if --journal is set, and passes it to record. end
+// writes the queued records.
+func startJournal[O any, J interface {
+	OnLost(count func())
+	Close(ctx context.Context) error
+}](c *Controller, name string, create func(dir, build string, o O, l records.Limits, tell func(error)) (J, error), options O,
+	record func(J)) (end func(), err error) {
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
 	}
-	j, err := controllerjournal.ForEviction(c.journalOf(evictioncontroller.Name), version.Get().GitVersion, c.options.Eviction,
-		c.journalLimits(), c.logJournal)
+	j, err := create(c.journalOf(name), version.Get().GitVersion, options, c.journalLimits(), c.logJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}
 	j.OnLost(lostRecords.Inc)
-	e.Record(j)
-	return func() { c.endRecord(j.Close) }, nil
-}
-
-// recordHealth starts the journal of node health in the same way.
-func (c *Controller) recordHealth(h *nodecontroller.Controller) (end func(), err error) {
-	if c.options.Journal.Dir == "" {
-		return func() {}, nil
-	}
-	j, err := controllerjournal.ForNodeHealth(c.journalOf(nodecontroller.Name), version.Get().GitVersion, c.options.NodeHealth,
-		c.journalLimits(), c.logJournal)
-	if err != nil {
-		return nil, fmt.Errorf("--journal: %w", err)
-	}
-	j.OnLost(lostRecords.Inc)
-	h.Record(j)
+	record(j)
 	return func() { c.endRecord(j.Close) }, nil
 }
 

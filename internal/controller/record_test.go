@@ -38,11 +38,11 @@ func TestEachControllerWritesAJournalOfItsOwn(t *testing.T) {
 	}
 	events := eventlog.New(client, "test")
 	evictor := evictioncontroller.New(client, evictioncontroller.Events{Nodes: events}, o.Eviction)
-	endEviction, err := c.recordEviction(evictor)
+	endEviction, err := startJournal(c, evictioncontroller.Name, controllerjournal.ForEviction, c.options.Eviction, evictor.Record)
 	if err != nil {
 		t.Fatal(err)
 	}
-	endHealth, err := c.recordHealth(nodecontroller.New(client, events, o.NodeHealth))
+	endHealth, err := startJournal(c, nodecontroller.Name, controllerjournal.ForNodeHealth, c.options.NodeHealth, nodecontroller.New(client, events, o.NodeHealth).Record)
 	if err != nil {
 		t.Fatal(err)
 	}

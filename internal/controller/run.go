@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 
+	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/controller/controllershadow"
 	"github.com/berth-k8s/berth/internal/controller/eviction/evictioncontroller"
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest/requestcontroller"
@@ -112,7 +113,7 @@ func (c *Controller) runControllers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		end, err := c.recordEviction(evictor)
+		end, err := startJournal(c, evictioncontroller.Name, controllerjournal.ForEviction, c.options.Eviction, evictor.Record)
 		if err != nil {
 			return err
 		}
@@ -128,7 +129,7 @@ func (c *Controller) runControllers(ctx context.Context) error {
 			return err
 		}
 		health := nodecontroller.New(client, events, c.options.NodeHealth)
-		end, err := c.recordHealth(health)
+		end, err := startJournal(c, nodecontroller.Name, controllerjournal.ForNodeHealth, c.options.NodeHealth, health.Record)
 		if err != nil {
 			return err
 		}
