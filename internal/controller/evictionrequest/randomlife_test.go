@@ -205,15 +205,15 @@ func activeOf(e *lifecyclev1alpha1.Eviction) string {
 	return ""
 }
 
-// checkEviction records an unauthorized eviction: the last request for it ended longer ago than a
-// change takes to be observed, or it is another responder's turn.
-func (w *World) checkEviction(p *v1.Pod) {
+// checkEviction records an unauthorized eviction: when it was sent, the last request for it had ended
+// longer ago than a change takes to be observed, or it is another responder's turn.
+func (w *World) checkEviction(p *v1.Pod, sent time.Time) {
 	wanted := slices.ContainsFunc(All[*lifecyclev1alpha1.EvictionRequest](w), func(r *lifecyclev1alpha1.EvictionRequest) bool {
 		return r.Spec.Target.Pod.UID == p.UID && r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction
 	})
 	// The eviction is also accepted if the core could not observe the withdrawal, because its
 	// watches were broken or it was not running.
-	if !wanted && w.Now.Sub(w.withdrawn[p.UID]) > time.Second && w.Now.After(w.blind.Add(time.Second)) {
+	if !wanted && sent.Sub(w.withdrawn[p.UID]) > time.Second && sent.After(w.blind.Add(time.Second)) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s: pod %s was evicted, which nobody wants", w.Now.Sub(Begin), p.Name))
 	}
 	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {

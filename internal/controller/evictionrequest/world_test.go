@@ -157,7 +157,9 @@ func (w *World) show(o metav1.Object, e evictionrequest.Event) {
 
 // Cut breaks all watches for a time. Changes in the meantime are delivered by a list.
 func (w *World) Cut(d time.Duration) {
-	w.blind = w.Now.Add(d)
+	if end := w.Now.Add(d); end.After(w.blind) { // the process may be frozen for longer
+		w.blind = end
+	}
 	for _, watch := range w.Watches {
 		watch.Cut(d, true)
 	}

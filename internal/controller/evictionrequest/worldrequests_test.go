@@ -47,7 +47,8 @@ func (w *World) requestOf(a evictionrequest.Action) (ticket response.Ticket, nam
 	case evictionrequest.ReadPod:
 		return a.Ticket, a.Name.Name, func() evictionrequest.Answered { return w.readPod(a) }
 	case evictionrequest.Evict:
-		return a.Ticket, a.Name.Name, func() evictionrequest.Answered { return w.evict(a.Name, a.UID) }
+		sent := w.Now
+		return a.Ticket, a.Name.Name, func() evictionrequest.Answered { return w.evict(a.Name, a.UID, sent) }
 	case evictionrequest.Create:
 		return a.Ticket, a.Eviction.Name, func() evictionrequest.Answered { return w.create(a.Eviction) }
 
@@ -130,7 +131,7 @@ func (w *World) delete(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
 
 // evict implements the eviction subresource: it refuses the pods in Refuses, and terminates all
 // others.
-func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.Answered {
+func (w *World) evict(name types.NamespacedName, uid types.UID, sent time.Time) evictionrequest.Answered {
 	p := w.Pod(name.Name)
 	w.Tracef("evict %s", name.Name)
 	switch {
@@ -143,7 +144,7 @@ func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.
 		return evictionrequest.Answered{Outcome: response.Busy, Message: w.Refuses[p.Name]}
 	}
 	w.Evicted[uid]++
-	w.checkEviction(p)
+	w.checkEviction(p, sent)
 	w.Terminate(p)
 	return evictionrequest.Answered{}
 }
