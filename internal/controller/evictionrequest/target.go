@@ -124,10 +124,13 @@ func wants(r *lifecyclev1alpha1.EvictionRequest) bool {
 }
 
 // renewed reports whether a new or changed request requires the pod to leave. Requests observed
-// earlier were served by the existing Eviction.
-func (t *target) renewed() bool {
+// earlier were served by the existing Eviction, unless it was canceled for lack of requests: they
+// were observed while its cancellation was being written.
+func (t *target) renewed(e *lifecyclev1alpha1.Eviction) bool {
+	failed := meta.FindStatusCondition(e.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
+	canceled := failed != nil && failed.Reason == string(lifecyclev1alpha1.EvictionConditionReasonCanceledDueToNoRequesters)
 	for _, r := range t.requests {
-		if wants(r) && ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation {
+		if wants(r) && (canceled || ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation) {
 			return true
 		}
 	}
@@ -232,7 +235,7 @@ func (c *Core) decideEviction(t *target) bool {
 
 	if ended, final := endOf(e); final {
 		switch at := c.now.Add(ended.Add(keptFor).Sub(c.wall())); {
-		case wanted && t.renewed(), len(t.requests) == 0 && !c.now.Before(at):
+		case wanted && t.renewed(e), len(t.requests) == 0 && !c.now.Before(at):
 			c.do(t, "delete", e, func(ticket response.Ticket) Action { return Delete{ticket, e} })
 			return true
 		case len(t.requests) == 0:
