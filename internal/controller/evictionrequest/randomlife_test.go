@@ -205,8 +205,8 @@ func activeOf(e *lifecyclev1alpha1.Eviction) string {
 	return ""
 }
 
-// checkEviction records an unauthorized eviction: when it was sent, the last request for it had ended
-// longer ago than a change takes to be observed, or it is another responder's turn.
+// checkEviction records an unauthorized eviction: when it was sent, the last request for it had
+// ended longer ago than a change takes to be observed, or it is another responder's turn.
 func (w *World) checkEviction(p *v1.Pod, sent time.Time) {
 	wanted := slices.ContainsFunc(All[*lifecyclev1alpha1.EvictionRequest](w), func(r *lifecyclev1alpha1.EvictionRequest) bool {
 		return r.Spec.Target.Pod.UID == p.UID && r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction
