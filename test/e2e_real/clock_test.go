@@ -149,6 +149,7 @@ func (c *cluster) stepClock(n *node) string {
 	var ahead, evicted []string
 	for _, position := range steps {
 		c.must(n.setClock(int64(position.Seconds())))
+		// Nothing may happen while the step lasts, so there is no condition to wait for.
 		for end := time.Now().Add(stepLasts); time.Now().Before(end); time.Sleep(time.Second) {
 			c.untouched()
 		}
