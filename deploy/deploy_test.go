@@ -61,7 +61,8 @@ func TestRightsReadAsASentence(t *testing.T) {
 }
 
 // TestViewIsWhatTheCommandsRead verifies that berth-view permits reading exactly the kinds read by
-// explain, what-if and record, events for the dashboard, and NodePools for plans.
+// explain, what-if and record, events for the dashboard, NodePools for plans, and webhooks to detect
+// the eviction guard.
 func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	rights, err := RightsOf(View)
 	if err != nil {
@@ -76,7 +77,7 @@ func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	for _, kind := range snapshot.Kinds() {
 		want = append(want, kind.GroupVersion.Group+"/"+kind.Resource)
 	}
-	want = append(want, "/events", "karpenter.sh/nodepools")
+	want = append(want, "/events", "karpenter.sh/nodepools", "admissionregistration.k8s.io/validatingwebhookconfigurations")
 	slices.Sort(have)
 	slices.Sort(want)
 	if !slices.Equal(have, want) {
