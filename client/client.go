@@ -4,6 +4,7 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -43,15 +44,40 @@ func New(url string, o Options) (berthv1alpha1.QueryServiceClient, error) {
 			return nil, errors.New("the CA has no certificate in PEM")
 		}
 	}
-	var options []connect.ClientOption
+	options := []connect.ClientOption{connect.WithInterceptors(limit(concurrent))}
 	if o.GRPC {
 		options = append(options, connect.WithGRPC())
 	}
 	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4,
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: 4, MaxConnsPerHost: 4,
 	}
 	http := &http.Client{Transport: authorized{o, transport}}
 	return berthv1alpha1.NewQueryServiceClient(http, strings.TrimSuffix(url, "/"), options...), nil
+}
+
+// concurrent is the number of requests in progress; others wait. Beyond the server's limit of
+// streams per connection, which is higher, each request would open a connection, and the handshakes
+// would delay all others.
+const concurrent = 128
+
+// limit lets n requests proceed at a time.
+func limit(n int) connect.UnaryInterceptorFunc {
+	turns := make(chan struct{}, n)
+	return func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			select {
+			case turns <- struct{}{}:
+				defer func() { <-turns }()
+				return next(ctx, r)
+			case <-ctx.Done():
+				code := connect.CodeCanceled
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					code = connect.CodeDeadlineExceeded
+				}
+				return nil, connect.NewError(code, ctx.Err())
+			}
+		}
+	}
 }
 
 // authorized adds the token to requests.

@@ -46,6 +46,9 @@ const (
 	longWork = 500_000
 	// longTime is the time after which a question in a lane is repeated as a long one.
 	longTime = 100 * time.Millisecond
+	// minCompressed is the size of answers from which they are compressed. Compressing a small one
+	// takes longer than the decision.
+	minCompressed = 16 << 10
 	// longAtATime bounds the long questions in progress: each holds a copy of the cluster.
 	longAtATime = 2
 )
@@ -97,8 +100,8 @@ type Server struct {
 
 // New returns a server for the cluster of config that does not listen; see Follow.
 func New(config *rest.Config, o Options) (*Server, error) {
-	if o.Lanes < 1 || o.CallerRate < 1 {
-		return nil, errors.New("--parallel and --caller-rate: must be 1 or more")
+	if o.Lanes < 1 || o.CallerRate < 1 || o.SecurePort < 1 {
+		return nil, errors.New("--parallel, --caller-rate and --secure-port: must be 1 or more")
 	}
 	s := &Server{
 		options: o, long: make(chan struct{}, longAtATime),
@@ -166,7 +169,7 @@ func (s *Server) Run(ctx context.Context) {
 	mux := http.NewServeMux()
 	mux.Handle("/", endpoints.Handler())
 	path, handler := berthv1alpha1.NewQueryServiceHandler(s, connect.WithInterceptors(connect.UnaryInterceptorFunc(s.observe)),
-		connect.WithReadMaxBytes(question.MostBody), connect.WithRecover(recovered))
+		connect.WithReadMaxBytes(question.MostBody), connect.WithRecover(recovered), connect.WithCompressMinBytes(minCompressed))
 	mux.Handle(path, handler)
 
 	// The lanes outlive the requests.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync"
 
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
@@ -27,6 +28,9 @@ type chunk struct {
 	head string
 }
 
+// buffers holds unused readers, because the query service reads many small manifests.
+var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 1<<16) }}
+
 // splitStream cuts a stream into objects without parsing them, and calls emit for each, in order.
 // Lists are split into their items, so that a file of a million pods needs little memory, and
 // several workers can parse it. It stops at an error of emit.
@@ -37,7 +41,10 @@ type chunk struct {
 //	- metadata: {name: a}   chunk 1
 //	- metadata: {name: b}   chunk 2
 func splitStream(r io.Reader, emit func(chunk) error) error {
-	reader := inUTF8(bufio.NewReaderSize(r, 1<<16))
+	buffer := buffers.Get().(*bufio.Reader)
+	defer buffers.Put(buffer)
+	buffer.Reset(r)
+	reader := inUTF8(buffer)
 	first, err := firstByte(reader)
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -27,6 +28,8 @@ const (
 	// Remember is the time for which responses of the API server are cached, as in kube-scheduler.
 	// A revoked token may work for that time, and a new permission may not.
 	Remember = 10 * time.Second
+	// renewAfter is the age from which a cached response in use is renewed.
+	renewAfter = Remember * 7 / 10
 	// Remembered is the maximum number of cached grants, and of cached refusals, per kind of
 	// review.
 	Remembered = 1024
@@ -140,26 +143,45 @@ func newAnswers[A any](yes func(A) bool) answers[A] {
 		refused: cache.NewLRUExpireCache(Remembered), turns: newTurns()}
 }
 
-// box wraps a response, which may be nil.
-type box[A any] struct{ answer A }
+// box is a cached response.
+type box[A any] struct {
+	answer   A // may be nil
+	at       time.Time
+	renewing atomic.Bool
+}
 
-// known returns the cached response, if any.
-func (k answers[A]) known(key [sha256.Size]byte) (answer A, ok bool) {
+// known returns the cached response, or nil.
+func (k answers[A]) known(key [sha256.Size]byte) *box[A] {
 	for _, known := range []*cache.LRUExpireCache{k.granted, k.refused} {
 		if found, ok := known.Get(key); ok {
-			return found.(box[A]).answer, true
+			return found.(*box[A])
 		}
 	}
-	return answer, false
+	return nil
 }
 
 // ask returns the cached response. If there is none, ask waits for the source's turn and calls
-// question. Both together take AskTimeout at most.
+// question. Both together take AskTimeout at most. Responses in use are renewed before they expire,
+// so that the callers of a busy source do not wait for a review all at once.
 func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byte, question func(context.Context) (A, error)) (A, error) {
-	var none A
-	if answer, ok := k.known(key); ok {
-		return answer, nil
+	known := k.known(key)
+	if known == nil {
+		return k.review(ctx, source, key, nil, question)
 	}
+	if time.Since(known.at) > renewAfter && known.renewing.CompareAndSwap(false, true) {
+		go func() {
+			defer known.renewing.Store(false)
+			_, _ = k.review(context.WithoutCancel(ctx), source, key, known, question) // the next caller repeats a failed review
+		}()
+	}
+	return known.answer, nil
+}
+
+// review calls question and caches its response, unless another caller completes the same request
+// during the wait. was is the cached response that is renewed, or nil.
+func (k answers[A]) review(ctx context.Context, source string, key [sha256.Size]byte, was *box[A],
+	question func(context.Context) (A, error)) (A, error) {
+	var none A
 	ctx, cancel := context.WithTimeout(ctx, AskTimeout)
 	defer cancel()
 	done, err := k.turns.take(ctx, source)
@@ -167,18 +189,18 @@ func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byt
 		return none, err
 	}
 	defer done()
-	// Another caller may have completed the same request during the wait.
-	if answer, ok := k.known(key); ok {
-		return answer, nil
+	if other := k.known(key); other != nil && other != was {
+		return other.answer, nil
 	}
 	answer, err := question(ctx)
 	if err != nil {
 		return none, err
 	}
-	if k.yes(answer) {
-		k.granted.Add(key, box[A]{answer}, Remember)
+	if fresh := (&box[A]{answer: answer, at: time.Now()}); k.yes(answer) {
+		k.granted.Add(key, fresh, Remember)
 	} else {
-		k.refused.Add(key, box[A]{answer}, Remember)
+		k.granted.Remove(key)
+		k.refused.Add(key, fresh, Remember)
 	}
 	return answer, nil
 }

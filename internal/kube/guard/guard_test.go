@@ -263,6 +263,60 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 	})
 }
 
+// TestAnswersInUseAreRenewed verifies that a cached answer in use is renewed before it expires, once
+// at a time and without a wait, that a failed renewal is repeated, and that a renewal can refuse.
+func TestAnswersInUseAreRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newAnswers(func(yes bool) bool { return yes })
+		var asked atomic.Int32
+		var allowed, fails atomic.Bool
+		answer := make(chan struct{})
+		ask := func() bool {
+			said, err := k.ask(t.Context(), "10.0.0.1", sha256.Sum256(nil), func(context.Context) (bool, error) {
+				if asked.Add(1) > 1 {
+					<-answer
+				}
+				if fails.Load() {
+					return false, errors.New("no answer")
+				}
+				return allowed.Load(), nil
+			})
+			return said && err == nil
+		}
+		allowed.Store(true)
+		ask()
+		time.Sleep(renewAfter + time.Second)
+		began := time.Now()
+		for range 100 {
+			if !ask() {
+				t.Fatal("a cached answer does not hold during its renewal")
+			}
+		}
+		synctest.Wait()
+		if n := asked.Load(); n != 2 || time.Since(began) > 0 {
+			t.Errorf("asked %d times, and callers waited %v", n, time.Since(began))
+		}
+		fails.Store(true)
+		answer <- struct{}{}
+		synctest.Wait()
+		ask() // after a failed renewal
+		synctest.Wait()
+		fails.Store(false)
+		close(answer)
+		synctest.Wait()
+		time.Sleep(Remember - 4*time.Second) // the first answer has expired, and the renewed one is fresh
+		if n := asked.Load(); !ask() || n != 3 || asked.Load() != 3 {
+			t.Errorf("asked %d times, want 3", asked.Load())
+		}
+		allowed.Store(false)
+		time.Sleep(2 * time.Second)
+		ask()
+		if synctest.Wait(); ask() {
+			t.Error("a renewal that refuses has no effect")
+		}
+	})
+}
+
 // TestTheSameQuestionIsAskedOnce verifies that a review is not repeated for callers that waited for
 // their turn during it, and that all slots are released, even by callers that gave up waiting.
 func TestTheSameQuestionIsAskedOnce(t *testing.T) {

@@ -28,6 +28,8 @@ func main() {
 	flag.Float64Var(&o.rate, "rate", 5000, "pods created per second")
 	flag.Float64Var(&o.heartbeats, "heartbeats", 25_000, "updates of nodes per second without a change, in the step that measures them")
 	flag.DurationVar(&o.rest, "rest", 40*time.Second, "rest before the memory at rest is read")
+	flag.IntVar(&o.questions, "questions", 0, "measure only berth serve, with this many questions per second while 100 pods per second are scheduled")
+	flag.DurationVar(&o.asking, "asking", 30*time.Second, "duration of each step with questions")
 	driver.Main("benchscale", "make bench-scale builds what it runs.", func(ctx context.Context) error { return run(ctx, r, o) })
 }
 
@@ -35,6 +37,9 @@ type options struct {
 	nodes, pods      int
 	rate, heartbeats float64
 	rest             time.Duration
+
+	questions int
+	asking    time.Duration
 }
 
 // statusInterval is the interval between two status updates of a node by its kubelet, in seconds.
@@ -77,6 +82,9 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	}
 	if err := b.start(ctx, "read the cluster"); err != nil {
 		return err
+	}
+	if b.questions > 0 {
+		return b.measureQuestions(ctx)
 	}
 	if err := b.watched(ctx, "at rest", b.rest, 0); err != nil {
 		return err

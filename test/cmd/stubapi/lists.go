@@ -45,7 +45,7 @@ func parsePath(path string) (t target) {
 var kinds = func() map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for _, version := range []string{
-		"v1", "apps/v1", "batch/v1", "coordination.k8s.io/v1", "node.k8s.io/v1", "policy/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1", "storage.k8s.io/v1",
+		"v1", "apps/v1", "authentication.k8s.io/v1", "authorization.k8s.io/v1", "batch/v1", "coordination.k8s.io/v1", "node.k8s.io/v1", "policy/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1", "storage.k8s.io/v1",
 	} {
 		parsed, _ := schema.ParseGroupVersion(version)
 		all[version] = map[string]string{}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,6 +100,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.store.setStatus(index)
 		}
 		s.writePod(w, index)
+	case "POST tokenreviews":
+		writeObject(w, http.StatusCreated, t.version, "TokenReview", &authenticationv1.TokenReview{Status: authenticationv1.TokenReviewStatus{
+			Authenticated: true, User: authenticationv1.UserInfo{Username: "stub"}}})
+	case "POST subjectaccessreviews":
+		writeObject(w, http.StatusCreated, t.version, "SubjectAccessReview", &authorizationv1.SubjectAccessReview{
+			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}})
 	case "GET leases", "POST leases", "PUT leases", "PATCH leases":
 		s.serveLease(w, r, t)
 	default:
