@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -173,6 +174,7 @@ func (l *lane) fits(ctx context.Context, d *demand, namespace string, check func
 			limit(answer.Basis, fmt.Sprintf("the deadline ended the search after %d of %d pods", i, wanted))
 			break
 		}
+		runtime.Gosched() // a long question would otherwise delay the short ones by its time slices
 		object := *models[i%len(models)]
 		object.Name = fmt.Sprintf("%s-fits-%d", strings.TrimSuffix(object.Name, "-"), i)
 		object.UID = types.UID(object.Namespace + "/" + object.Name)

@@ -100,9 +100,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.store.setStatus(index)
 		}
 		s.writePod(w, index)
-	case "POST tokenreviews":
-		writeObject(w, http.StatusCreated, t.version, "TokenReview", &authenticationv1.TokenReview{Status: authenticationv1.TokenReviewStatus{
-			Authenticated: true, User: authenticationv1.UserInfo{Username: "stub"}}})
+	case "POST tokenreviews": // each token is the name of its user
+		var review authenticationv1.TokenReview
+		if body, err := io.ReadAll(r.Body); err != nil || decode(body, &review) != nil {
+			fail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "the review cannot be read")
+			return
+		}
+		review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: review.Spec.Token}}
+		writeObject(w, http.StatusCreated, t.version, "TokenReview", &review)
 	case "POST subjectaccessreviews":
 		writeObject(w, http.StatusCreated, t.version, "SubjectAccessReview", &authorizationv1.SubjectAccessReview{
 			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}})
@@ -156,7 +161,10 @@ func (s *server) bind(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // decode decodes an object in the protobuf format or in JSON.
-func decode(body []byte, into *v1.Binding) error {
+func decode(body []byte, into interface {
+	runtime.Object
+	Unmarshal([]byte) error
+}) error {
 	if raw, ok := bytes.CutPrefix(body, []byte("k8s\x00")); ok {
 		var unknown runtime.Unknown
 		if err := unknown.Unmarshal(raw); err != nil {
