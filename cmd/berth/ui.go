@@ -97,8 +97,8 @@ func (p *pageFlags) runUI(cmd *cobra.Command) error {
 		if cfg, err = p.cluster.Config("berth-ui"); err != nil {
 			return err
 		}
+		p.options.Decided = p.askedScheduler().Decision
 	}
-	p.options.Decided = p.askedScheduler().Decision
 	p.options.Parse, p.options.Version, p.options.Recording = parseOnPage, currentVersion().Version, p.recording
 	p.options.Address = net.JoinHostPort(p.address, strconv.Itoa(p.port))
 	server, err := ui.Listen(cfg, p.options)

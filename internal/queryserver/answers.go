@@ -10,162 +10,161 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"time"
 
-	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/survey"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
-// Fits implements the service.
-func (s *Server) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
-	namespace := cmp.Or(r.GetNamespace(), metav1.NamespaceDefault)
-	v, err := s.viewOf(ctx, namespace)
-	if err != nil {
-		return nil, err
-	}
-	d, err := readDemand(r)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range d.pods {
-		if !v.whole && (p.Namespace != namespace || len(d.nodes) > 0) {
-			return nil, fmt.Errorf("pod %s: only callers who may list all nodes and pods may ask about several namespaces, or add nodes", p.Name)
-		}
-	}
-
-	var answer *berthv1alpha1.FitsResponse
-	work := d.work(int(s.nodes.Load()))
-	long := work > longWork
-	if !long {
-		if err := s.charge(v, "Fits", work); err != nil {
-			return nil, err
-		}
-		if failed := s.follower.do(ctx, func(l *lane) {
-			short, cancel := context.WithTimeout(ctx, longTime)
-			defer cancel()
-			answer, err = l.fits(short, d, namespace, v.checkTerms)
-			long = err == nil && answer.Placed < answer.Wanted && short.Err() != nil // pods with expensive constraints
-		}); failed != nil {
-			return nil, failed
-		}
-	}
-	if long {
-		err = s.askLong(ctx, v, "Fits", max(work, longWork), func(l *lane) (err error) {
-			l.setProfiles(l.profiles)
-			answer, err = l.fits(ctx, d, namespace, v.checkTerms)
-			return err
-		})
-	}
-	if err != nil {
-		return nil, err
-	}
-	answer.Fits = answer.Placed > 0 && answer.Placed >= cmp.Or(r.GetMinAvailable(), answer.Wanted)
-	if !v.nodes {
-		answer.Nodes = nil
-		limit(answer.Basis, narrowed)
-	}
-	s.complete(answer.Basis)
-	return answer, nil
+// State is the state of a cluster that a question is answered by.
+type State struct {
+	Set     *manifest.Set
+	Running *config.Running
+	Source  simulate.Source
+	Missing []string // kinds that could not be read, with the reasons
 }
 
-// charge charges the estimated work of a question to its caller.
-func (s *Server) charge(v *view, name string, work int) error {
-	s.work.WithLabelValues(name).Add(float64(work))
-	return v.caller.charge(work)
+// Question is a question in progress.
+type Question struct {
+	name string
+	// AsOf is the requested time of a recording, or zero.
+	AsOf time.Time
+	view *view
 }
 
-// complete adds the origin of an answer.
-func (s *Server) complete(b *berthv1alpha1.Basis) {
-	b.AsOf, b.Assumed = timestamppb.Now(), s.assumed.Load().Assumed
+// Answers answers questions by a State of a cluster. It implements
+// berthv1alpha1.QueryServiceHandler.
+type Answers struct {
+	// Parse parses the operations of a forecast.
+	Parse question.Parser
+	// Read calls use with the State for a question. The work ends with the context.
+	Read func(ctx context.Context, q Question, use func(*State) error) error
+	// Recording is set if Read has the states of other times than now.
+	Recording bool
+	// Decided returns the live scheduler's decision about a pod. It may be nil.
+	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
+
+	// authorize returns the view of the caller. Without it, all answers are complete.
+	authorize func(ctx context.Context, namespace string) (*view, error)
 }
 
-// askLong calls its argument with a fork of a lane. Long questions of a caller run one at a time,
-// so that the caller cannot occupy the turns of other callers.
-func (s *Server) askLong(ctx context.Context, v *view, name string, work int, ask func(*lane) error) error {
-	select {
-	case v.caller.long <- struct{}{}:
-		defer func() { <-v.caller.long }()
-	default:
-		return exhausted("a long question of this caller is in progress", 0)
+// ask returns a new question about a namespace; "" means all namespaces.
+func (a *Answers) ask(ctx context.Context, name, namespace string, asOf *timestamppb.Timestamp) (q Question, err error) {
+	q = Question{name: name, view: &view{whole: true, nodes: true}}
+	if a.authorize != nil {
+		q.view, err = a.authorize(ctx, namespace)
 	}
-	if err := s.charge(v, name, work); err != nil {
-		return err
+	if asOf != nil {
+		if q.AsOf = asOf.AsTime(); err == nil && !a.Recording {
+			err = errors.New("as_of: only a recording has states of other times than now")
+		}
 	}
-	select {
-	case s.long <- struct{}{}:
-		defer func() { <-s.long }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	var own *lane
-	if err := s.follower.do(ctx, func(l *lane) { own = l.fork() }); err != nil {
-		return err
-	}
-	return ask(own)
+	return q, err
 }
 
 // askWorld calls its argument with a simulated World, like the command line. Opening the World
 // costs about as much as a decision about every pod. read reads the files of "apply -f".
-func (s *Server) askWorld(ctx context.Context, v *view, name string, read func([]string, *manifest.Set) (*manifest.Set, error),
+func (a *Answers) askWorld(ctx context.Context, q Question, read func([]string, *manifest.Set) (*manifest.Set, error),
 	ask func(*simulate.World, simulate.Source) error) (*berthv1alpha1.Basis, error) {
 	basis := &berthv1alpha1.Basis{}
-	err := s.askLong(ctx, v, name, 20*longWork, func(l *lane) error {
-		running, err := s.running(ctx)
+	err := a.Read(ctx, q, func(s *State) error {
+		s.describe(basis)
+		w, err := question.Open(ctx, s.Set, s.Running, s.Source, read)
 		if err != nil {
 			return err
 		}
-		source := s.source(running)
-		set := manifest.Assemble(source.From, slices.Collect(l.world.Objects()))
-		missing := s.follower.unreadable()
-		set.Whole = len(missing) == 0
-		for _, line := range missing {
-			limit(basis, line)
-		}
-		w, err := question.Open(ctx, set, running, source, read)
-		if err != nil {
-			return err
-		}
-		return ask(w, source)
+		return ask(w, s.Source)
 	})
-	if !v.whole {
+	if !q.view.whole {
 		limit(basis, narrowed)
 	}
-	s.complete(basis)
 	return basis, err
 }
 
-// Explain implements the service.
-func (s *Server) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) (*berthv1alpha1.ExplainResponse, error) {
-	namespace := cmp.Or(r.GetNamespace(), metav1.NamespaceDefault)
-	v, err := s.viewOf(ctx, namespace)
+// describe adds the origin of an answer, and the kinds that are missing.
+func (s *State) describe(b *berthv1alpha1.Basis) {
+	b.AsOf, b.Assumed = timestamppb.New(s.Source.AsOf.Time), s.Running.Assumed
+	for _, line := range s.Missing {
+		limit(b, line)
+	}
+}
+
+// Fits implements the service.
+func (a *Answers) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (answer *berthv1alpha1.FitsResponse, err error) {
+	d, err := readDemand(r)
 	if err != nil {
 		return nil, err
 	}
-	answer := &berthv1alpha1.ExplainResponse{}
-	answer.Basis, err = s.askWorld(ctx, v, "Explain", nil, func(w *simulate.World, source simulate.Source) error {
-		o := explain.Options{Namespace: namespace, Name: r.GetName(), Source: source}
-		if v.whole {
+	namespace := cmp.Or(r.GetNamespace(), metav1.NamespaceDefault)
+	q, err := a.ask(ctx, "Fits", namespace, r.GetAsOf())
+	if err != nil {
+		return nil, err
+	}
+	err = a.Read(ctx, q, func(s *State) (err error) {
+		l := &lane{world: world.Open(s.Set.Objects())}
+		l.setProfiles(s.Running.Profiles)
+		if answer, err = l.fits(ctx, d, namespace, q.view.checkTerms); err == nil {
+			s.describe(answer.Basis)
+		}
+		return err
+	})
+	return answer, err
+}
+
+// Explain implements the service.
+func (a *Answers) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) (*berthv1alpha1.ExplainResponse, error) {
+	namespace := cmp.Or(r.GetNamespace(), metav1.NamespaceDefault)
+	within := namespace
+	if r.GetGroup() {
+		within = "" // the explanation names nodes
+	}
+	q, err := a.ask(ctx, "Explain", within, r.GetAsOf())
+	if err != nil {
+		return nil, err
+	}
+	answer, unasked := &berthv1alpha1.ExplainResponse{}, error(nil)
+	answer.Basis, err = a.askWorld(ctx, q, nil, func(w *simulate.World, source simulate.Source) error {
+		o := explain.Options{Namespace: namespace, Name: r.GetName(), Source: source, Scored: int(r.GetScores())}
+		if r.GetGroup() {
+			g, err := explain.OfGroup(w, o)
+			if err != nil {
+				return err
+			}
+			for i := range g.Suggestions {
+				answer.Suggestions = append(answer.Suggestions, g.Suggestions[i].Text)
+			}
+			answer.State, answer.Summary = string(g.State), g.Summary
+			answer.Text, answer.Document, err = documentOf(g)
+			return err
+		}
+		if q.view.whole {
 			o.Node = r.GetNode()
 		} else {
 			o.Most = -1
 		}
+		if a.Decided != nil {
+			o.Decided, unasked = a.Decided(ctx, namespace, r.GetName()) // the engine's explanation needs no scheduler
+		}
 		e, err := explain.Of(w, o)
-		if errors.Is(err, explain.ErrNoPod) {
-			if !v.whole { // the full message names other namespaces
-				err = fmt.Errorf("pod %s/%s: %w", namespace, r.GetName(), explain.ErrNoPod)
-			}
-			return connect.NewError(connect.CodeNotFound, err)
+		if errors.Is(err, explain.ErrNoPod) && !q.view.whole { // the full message names other namespaces
+			err = fmt.Errorf("pod %s/%s: %w", namespace, r.GetName(), explain.ErrNoPod)
 		}
 		if err != nil {
 			return err
@@ -177,7 +176,7 @@ func (s *Server) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) (
 			answer.Rejections = append(answer.Rejections,
 				&berthv1alpha1.Rejection{Plugin: g.Plugin, Code: g.Code, Reasons: g.Reasons, Nodes: int32(g.Count)})
 		}
-		if !v.whole {
+		if !q.view.whole {
 			return nil
 		}
 		for i := range e.Suggestions {
@@ -187,12 +186,15 @@ func (s *Server) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) (
 		answer.Text, answer.Document, err = documentOf(e)
 		return err
 	})
+	if unasked != nil {
+		limit(answer.Basis, "the scheduler: "+unasked.Error())
+	}
 	return answer, err
 }
 
 // Pending implements the service.
-func (s *Server) Pending(ctx context.Context, r *berthv1alpha1.PendingRequest) (*berthv1alpha1.PendingResponse, error) {
-	v, err := s.viewOf(ctx, r.GetNamespace())
+func (a *Answers) Pending(ctx context.Context, r *berthv1alpha1.PendingRequest) (*berthv1alpha1.PendingResponse, error) {
+	q, err := a.ask(ctx, "Pending", r.GetNamespace(), r.GetAsOf())
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +203,7 @@ func (s *Server) Pending(ctx context.Context, r *berthv1alpha1.PendingRequest) (
 		return nil, err
 	}
 	answer := &berthv1alpha1.PendingResponse{}
-	answer.Basis, err = s.askWorld(ctx, v, "Pending", nil, func(w *simulate.World, source simulate.Source) error {
+	answer.Basis, err = a.askWorld(ctx, q, nil, func(w *simulate.World, source simulate.Source) error {
 		p, err := survey.PendingOf(w, scope, source)
 		if err != nil {
 			return err
@@ -211,12 +213,12 @@ func (s *Server) Pending(ctx context.Context, r *berthv1alpha1.PendingRequest) (
 			one := &p.Workloads[i]
 			listed := &berthv1alpha1.PendingWorkload{Namespace: one.Namespace, Name: one.Name, Pods: int32(len(one.Pods)),
 				Missing: int32(one.Missing), State: string(one.State), Reason: one.Reason, Message: one.Message}
-			if v.whole {
+			if q.view.whole {
 				listed.Suggestion = one.Help
 			}
 			answer.Workloads = append(answer.Workloads, listed)
 		}
-		if v.whole {
+		if q.view.whole {
 			answer.Text, answer.Document, err = documentOf(p)
 		}
 		return err
@@ -225,21 +227,33 @@ func (s *Server) Pending(ctx context.Context, r *berthv1alpha1.PendingRequest) (
 }
 
 // WhatIf implements the service.
-func (s *Server) WhatIf(ctx context.Context, r *berthv1alpha1.WhatIfRequest) (*berthv1alpha1.WhatIfResponse, error) {
-	v, err := s.viewOf(ctx, "")
+func (a *Answers) WhatIf(ctx context.Context, r *berthv1alpha1.WhatIfRequest) (*berthv1alpha1.WhatIfResponse, error) {
+	q, err := a.ask(ctx, "WhatIf", "", r.GetAsOf())
 	if err != nil {
 		return nil, err
 	}
-	q := question.WhatIf{Operations: r.GetOperations(), Manifest: r.GetManifest(), Catalog: r.GetCatalog(), Namespace: r.GetNamespace()}
-	steps, err := q.Steps(s.options.Parse)
+	request := question.WhatIf{WhatIfRequest: r}
+	steps, err := request.Steps(a.Parse)
 	if err != nil {
 		return nil, err
 	}
 	answer := &berthv1alpha1.WhatIfResponse{}
-	answer.Basis, err = s.askWorld(ctx, v, "WhatIf", q.ReadApplied, func(w *simulate.World, source simulate.Source) error {
+	answer.Basis, err = a.askWorld(ctx, q, request.ReadApplied, func(w *simulate.World, source simulate.Source) error {
+		before := nodesOf(w) // the forecast changes the world
 		f, err := whatif.Run(w, steps, whatif.Options{Source: source})
 		if err != nil {
 			return err
+		}
+		after := nodesOf(w)
+		for _, name := range slices.Sorted(maps.Keys(after)) {
+			if after[name].Added = before[name] == nil; !proto.Equal(before[name], after[name]) {
+				answer.ChangedNodes = append(answer.ChangedNodes, after[name])
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(before)) {
+			if after[name] == nil {
+				answer.RemovedNodes = append(answer.RemovedNodes, name)
+			}
 		}
 		answer.Text, answer.Document, err = documentOf(f)
 		return err
@@ -247,9 +261,28 @@ func (s *Server) WhatIf(ctx context.Context, r *berthv1alpha1.WhatIfRequest) (*b
 	return answer, err
 }
 
+// nodesOf returns the nodes of a world, by name.
+func nodesOf(w *simulate.World) map[string]*berthv1alpha1.NodeState {
+	nodes := make(map[string]*berthv1alpha1.NodeState, w.Cluster().Len())
+	for _, n := range w.Cluster().SortedNodes() {
+		object := w.Node(n.Name)
+		state := &berthv1alpha1.NodeState{
+			Name: n.Name, Zone: object.Labels[v1.LabelTopologyZone], Cordoned: object.Spec.Unschedulable,
+			Cpu:    &berthv1alpha1.Amount{Requested: n.Requested.MilliCPU, Allocatable: n.Size.MilliCPU},
+			Memory: &berthv1alpha1.Amount{Requested: n.Requested.Memory, Allocatable: n.Size.Memory},
+			Pods:   &berthv1alpha1.Amount{Requested: int64(len(n.Pods)), Allocatable: object.Status.Allocatable.Pods().Value()},
+		}
+		for i := range object.Spec.Taints {
+			state.Taints = append(state.Taints, object.Spec.Taints[i].ToString())
+		}
+		nodes[n.Name] = state
+	}
+	return nodes
+}
+
 // Capacity implements the service.
-func (s *Server) Capacity(ctx context.Context, r *berthv1alpha1.CapacityRequest) (*berthv1alpha1.CapacityResponse, error) {
-	v, err := s.viewOf(ctx, "")
+func (a *Answers) Capacity(ctx context.Context, r *berthv1alpha1.CapacityRequest) (*berthv1alpha1.CapacityResponse, error) {
+	q, err := a.ask(ctx, "Capacity", "", r.GetAsOf())
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +291,7 @@ func (s *Server) Capacity(ctx context.Context, r *berthv1alpha1.CapacityRequest)
 		return nil, fmt.Errorf("by %q: must be one of %v", by, survey.Ways)
 	}
 	answer := &berthv1alpha1.CapacityResponse{}
-	answer.Basis, err = s.askWorld(ctx, v, "Capacity", nil, func(w *simulate.World, source simulate.Source) (err error) {
+	answer.Basis, err = a.askWorld(ctx, q, nil, func(w *simulate.World, source simulate.Source) (err error) {
 		answer.Text, answer.Document, err = documentOf(survey.CapacityOf(w, by, source))
 		return err
 	})

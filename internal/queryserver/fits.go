@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,12 +34,13 @@ type demand struct {
 	like   string // an existing object as TYPE/NAME, instead of pods
 	wanted int    // 0: as many as fit
 	nodes  []*v1.Node
-	every  bool // a pod that does not fit does not end the search
+	every  bool  // a pod that does not fit does not end the search
+	min    int32 // number of pods that must fit together; 0 means all
 }
 
 // readDemand reads the pods of a request.
 func readDemand(r *berthv1alpha1.FitsRequest) (*demand, error) {
-	d := &demand{like: r.GetLike(), every: r.GetEvery()}
+	d := &demand{like: r.GetLike(), every: r.GetEvery(), min: r.GetMinAvailable()}
 	if (r.GetManifest() == "") == (d.like == "") {
 		return nil, errors.New("set either manifest or like")
 	}
@@ -83,6 +85,57 @@ func readDemand(r *berthv1alpha1.FitsRequest) (*demand, error) {
 // work estimates the work, in judgements of a node for a pod.
 func (d *demand) work(nodes int) int {
 	return cmp.Or(d.wanted, question.MostAddedPods) * max(nodes+len(d.nodes), 1)
+}
+
+// Fits implements the service. It processes short questions in a lane, without a copy of the cluster.
+func (s *Server) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
+	namespace := cmp.Or(r.GetNamespace(), metav1.NamespaceDefault)
+	q, err := s.ask(ctx, "Fits", namespace, r.GetAsOf())
+	if err != nil {
+		return nil, err
+	}
+	d, err := readDemand(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range d.pods {
+		if !q.view.whole && (p.Namespace != namespace || len(d.nodes) > 0) {
+			return nil, fmt.Errorf("pod %s: only callers who may list all nodes and pods may ask about several namespaces, or add nodes", p.Name)
+		}
+	}
+
+	var answer *berthv1alpha1.FitsResponse
+	work := d.work(int(s.nodes.Load()))
+	long := work > longWork
+	if !long {
+		if err := s.charge(q, work); err != nil {
+			return nil, err
+		}
+		if failed := s.follower.do(ctx, func(l *lane) {
+			short, cancel := context.WithTimeout(ctx, longTime)
+			defer cancel()
+			answer, err = l.fits(short, d, namespace, q.view.checkTerms)
+			long = err == nil && answer.Placed < answer.Wanted && short.Err() != nil // pods with expensive constraints
+		}); failed != nil {
+			return nil, failed
+		}
+	}
+	if long {
+		err = s.askLong(ctx, q, max(work, longWork), func(l *lane) (err error) {
+			l.setProfiles(l.profiles)
+			answer, err = l.fits(ctx, d, namespace, q.view.checkTerms)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !q.view.nodes {
+		answer.Nodes = nil
+		limit(answer.Basis, narrowed)
+	}
+	answer.Basis.AsOf, answer.Basis.Assumed = timestamppb.Now(), s.assumed.Load().Assumed
+	return answer, nil
 }
 
 // addNodes adds the nodes of a demand, with the pods of DaemonSets that admission accepts.
@@ -199,6 +252,7 @@ func (l *lane) fits(ctx context.Context, d *demand, namespace string, check func
 			break
 		}
 	}
+	answer.Fits = answer.Placed > 0 && answer.Placed >= cmp.Or(d.min, answer.Wanted)
 	return answer, nil
 }
 

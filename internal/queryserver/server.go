@@ -27,6 +27,8 @@ import (
 
 	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
@@ -84,6 +86,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 
 // Server serves the questions of callers.
 type Server struct {
+	Answers
 	options  Options
 	client   *snapshot.Client
 	reviews  kubernetes.Interface // for TokenReviews and SubjectAccessReviews only
@@ -115,6 +118,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"question"}),
 	}
+	s.Answers = Answers{Parse: o.Parse, Read: s.read, authorize: s.viewOf}
 	var err error
 	if s.reviews, err = guard.Client(config); err != nil {
 		return nil, err
@@ -168,8 +172,8 @@ func (s *Server) Run(ctx context.Context) {
 	endpoints := serve.Endpoints{Component: "berth-serve", Metrics: registry, Ready: []serve.Check{{Name: "watches", Failed: s.unready}}}
 	mux := http.NewServeMux()
 	mux.Handle("/", endpoints.Handler())
-	path, handler := berthv1alpha1.NewQueryServiceHandler(s, connect.WithInterceptors(connect.UnaryInterceptorFunc(s.observe)),
-		connect.WithReadMaxBytes(question.MostBody), connect.WithRecover(recovered), connect.WithCompressMinBytes(minCompressed))
+	path, handler := Handler(s, answerWithin, connect.WithInterceptors(connect.UnaryInterceptorFunc(s.observe)),
+		connect.WithCompressMinBytes(minCompressed))
 	mux.Handle(path, handler)
 
 	// The lanes outlive the requests.
@@ -225,35 +229,88 @@ func (s *Server) source(running *config.Running) simulate.Source {
 		Assumed: running.Assumed, Stopped: running.Stopped}
 }
 
-// observe bounds the time of a question, and measures it.
+// Handler returns the path and the handler of a service. A question ends after the given time.
+func Handler(service berthv1alpha1.QueryServiceHandler, within time.Duration, options ...connect.HandlerOption) (string, http.Handler) {
+	bound := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			ctx, cancel := context.WithTimeout(ctx, within)
+			defer cancel()
+			response, err := next(ctx, r)
+			switch {
+			case err == nil || connect.CodeOf(err) != connect.CodeUnknown:
+				return response, err
+			case ctx.Err() != nil:
+				return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("not answered in time, within %s: ask for less at a time", within))
+			case errors.Is(err, explain.ErrNoPod):
+				return nil, connect.NewError(connect.CodeNotFound, err)
+			}
+			return nil, connect.NewError(connect.CodeInvalidArgument, err)
+		}
+	})
+	return berthv1alpha1.NewQueryServiceHandler(service, append(options, connect.WithInterceptors(bound),
+		connect.WithReadMaxBytes(question.MostBody), connect.WithRecover(recovered))...)
+}
+
+// charge charges the estimated work of a question to its caller.
+func (s *Server) charge(q Question, work int) error {
+	s.work.WithLabelValues(q.name).Add(float64(work))
+	return q.view.caller.charge(work)
+}
+
+// askLong calls its argument with a fork of a lane. Long questions of a caller run one at a time,
+// so that the caller cannot occupy the turns of other callers.
+func (s *Server) askLong(ctx context.Context, q Question, work int, ask func(*lane) error) error {
+	select {
+	case q.view.caller.long <- struct{}{}:
+		defer func() { <-q.view.caller.long }()
+	default:
+		return exhausted("a long question of this caller is in progress", 0)
+	}
+	if err := s.charge(q, work); err != nil {
+		return err
+	}
+	select {
+	case s.long <- struct{}{}:
+		defer func() { <-s.long }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	var own *lane
+	if err := s.follower.do(ctx, func(l *lane) { own = l.fork() }); err != nil {
+		return err
+	}
+	return ask(own)
+}
+
+// read calls use with the state of a lane.
+func (s *Server) read(ctx context.Context, q Question, use func(*State) error) error {
+	return s.askLong(ctx, q, 20*longWork, func(l *lane) error {
+		running, err := s.running(ctx)
+		if err != nil {
+			return err
+		}
+		state := &State{Running: running, Source: s.source(running), Missing: s.follower.unreadable()}
+		state.Set = manifest.Assemble(state.Source.From, slices.Collect(l.world.Objects()))
+		state.Set.Whole = len(state.Missing) == 0
+		return use(state)
+	})
+}
+
+// observe measures the time of a question.
 func (s *Server) observe(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		began := time.Now()
 		if s.assumed.Load() == nil {
 			return nil, connect.NewError(connect.CodeUnavailable, errors.New("the cluster has not been read yet"))
 		}
-		ctx, cancel := context.WithTimeout(ctx, answerWithin)
-		defer cancel()
 		response, err := next(ctx, r)
-		if err != nil && connect.CodeOf(err) == connect.CodeUnknown {
-			code := connect.CodeInvalidArgument
-			if ctx.Err() != nil {
-				code = connect.CodeDeadlineExceeded
-			}
-			err = connect.NewError(code, err)
-		}
 		code := "ok"
 		if err != nil {
 			code = connect.CodeOf(err).String()
 		}
-		s.seconds.WithLabelValues(nameOf(r), code).Observe(time.Since(began).Seconds())
+		s.seconds.WithLabelValues(r.Spec().Procedure[len("/"+berthv1alpha1.QueryServiceName+"/"):], code).Observe(time.Since(began).Seconds())
 		return response, err
 	}
-}
-
-// nameOf returns the name of a question.
-func nameOf(r connect.AnyRequest) string {
-	return r.Spec().Procedure[len("/"+berthv1alpha1.QueryServiceName+"/"):]
 }
 
 // recovered turns a panic into an error: one tenant's question must not end the service.

@@ -5,9 +5,7 @@ package ui
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,22 +14,19 @@ import (
 	"strings"
 	"time"
 
+	"connectrpc.com/connect"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/internal/inspect/explain"
-	"github.com/berth-k8s/berth/internal/inspect/manifest"
-	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
-	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/queryserver"
 	"github.com/berth-k8s/berth/internal/ui/changefeed"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
@@ -42,12 +37,10 @@ const (
 	askWithin = 3 * time.Minute
 	// mostAsked bounds the number of requests that are being served, waiting or being received.
 	mostAsked = 16
-	// mostScored bounds the nodes in the table of scores.
-	mostScored = 100
 )
 
-// asker serves explanations and forecasts, one at a time: each reads the whole cluster, and holds
-// it in memory until the result is computed. Further requests wait for their turn, and are refused
+// asker reads the cluster for questions, one at a time: each reads the whole cluster, and holds it
+// in memory until the result is computed. Further requests wait for their turn, and are refused
 // beyond mostAsked.
 type asker struct {
 	cluster clusterReader
@@ -61,235 +54,105 @@ func newAsker(cluster clusterReader, o *Options) *asker {
 	return &asker{cluster: cluster, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}
 }
 
-// clusterReader reads the cluster for a request, in its current state or at a time. missing lists
-// the unreadable kinds. The reader reads everything needed by package simulate, which is more than
-// the page shows; reading a live cluster can be limited to some kinds.
+// clusterReader reads the cluster for a request, in its current state or at a time. The reader
+// reads everything needed by package simulate, which is more than the page shows; reading a live
+// cluster can be limited to some kinds. The state has no configuration.
 type clusterReader interface {
-	readState(ctx context.Context, at time.Time, kinds []snapshot.Kind) (set *manifest.Set, source simulate.Source, missing []string, err error)
+	readState(ctx context.Context, at time.Time, kinds []snapshot.Kind) (*queryserver.State, error)
 }
 
 // following reads the current state of a live cluster. The time is ignored.
 type following struct{ client *snapshot.Client }
 
-func (f following) readState(ctx context.Context, _ time.Time, kinds []snapshot.Kind) (*manifest.Set, simulate.Source, []string, error) {
+func (f following) readState(ctx context.Context, _ time.Time, kinds []snapshot.Kind) (*queryserver.State, error) {
 	s, err := f.client.ReadKinds(ctx, kinds, nil)
 	if err != nil {
-		return nil, simulate.Source{}, nil, err
+		return nil, connect.NewError(connect.CodeUnavailable, err)
 	}
-	return s.Set, s.Source, s.Missing, nil
+	return &queryserver.State{Set: s.Set, Source: s.Source, Missing: s.Missing}, nil
 }
 
-// recorded reads a recording. A time after the end means the end.
+// recorded reads a recording. No time, or a time after the end, means the end.
 type recorded struct{ *changefeed.Recording }
 
-func (r recorded) readState(_ context.Context, at time.Time, _ []snapshot.Kind) (*manifest.Set, simulate.Source, []string, error) {
-	if at.After(r.Until) {
+func (r recorded) readState(_ context.Context, at time.Time, _ []snapshot.Kind) (*queryserver.State, error) {
+	if at.IsZero() || at.After(r.Until) {
 		at = r.Until
 	}
-	source := simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}
 	index, err := record.ReadIndex(r.Dir)
 	if err != nil {
-		return nil, source, nil, err
+		return nil, err
 	}
 	set, err := record.At(r.Dir, at)
-	return set, source, index.MissingAt(at), err
+	return &queryserver.State{Set: set, Source: simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}, Missing: index.MissingAt(at)}, err
 }
 
 // limitRequests admits as many requests as can be served in a reasonable time, and rejects further
 // requests before reading them. A rejected request costs nothing.
-func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
+func (a *asker) limitRequests(then http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case a.asked <- struct{}{}:
 			defer func() { <-a.asked }()
-			then(w, r)
 		default:
-			writeError(w, http.StatusServiceUnavailable, "too many questions are being answered: try again in a moment")
+			_ = connect.NewErrorWriter().Write(w, r, connect.NewError(connect.CodeUnavailable,
+				errors.New("too many questions are being answered: try again in a moment")))
+			return
 		}
+		// Read to the end: the server detects a disconnected browser only afterwards.
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			_ = connect.NewErrorWriter().Write(w, r, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request cannot be read: %w", err)))
+			return
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		then.ServeHTTP(answered{w}, r)
 	}
 }
 
-// askCluster reads the cluster and calls answer. When the context ends, so does the work. at is the
-// time in a recording. read reads the files of "apply -f"; it is nil without such files. missing
-// lists the kinds that are unreadable, for example for lack of permissions; the result may then be
-// incomplete.
-func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string, *manifest.Set) (*manifest.Set, error),
-	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
-	// The limit includes the wait for the turn.
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
+// answered bounds the time for the client to read a response that is written at once.
+type answered struct{ http.ResponseWriter }
+
+func (a answered) Write(data []byte) (int, error) {
+	takeWithin(a.ResponseWriter, writeWithin)
+	return a.ResponseWriter.Write(data)
+}
+
+// Unwrap lets http.ResponseController set deadlines.
+func (a answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// handler returns the path and the handler of the questions of the query service. The middleware
+// compress compresses the answers.
+func (a *asker) handler() (string, http.Handler) {
+	return queryserver.Handler(&queryserver.Answers{
+		Parse: a.options.Parse, Read: a.read, Recording: a.options.Recording != "", Decided: a.options.Decided,
+	}, askWithin, connect.WithCompression("gzip", nil, nil))
+}
+
+// read reads the cluster and its configuration, and calls use.
+func (a *asker) read(ctx context.Context, q queryserver.Question, use func(*queryserver.State) error) error {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		return ctx.Err()
 	}
-	set, source, missing, err := a.cluster.readState(ctx, at, snapshot.Kinds())
+	state, err := a.cluster.readState(ctx, q.AsOf, snapshot.Kinds())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	running, err := a.runningConfig(ctx, set, source.AsOf.Time)
-	if err != nil {
-		return nil, nil, err
+	// The scheduler may have reloaded its configuration since the last request.
+	if state.Running, err = a.options.Running(ctx, state.Set.Leases, state.Source.AsOf.Time); err != nil {
+		return err
 	}
 	// The response lists the parts of the configuration that were only assumed.
-	source.Assumed = running.Assumed
+	state.Source.Assumed = state.Running.Assumed
 	// A recording holds only the last renewals of Leases.
 	if a.options.Recording == "" {
-		source.Stopped = running.Stopped
+		state.Source.Stopped = state.Running.Stopped
 	}
-	w, err := question.Open(ctx, set, running, source, read)
-	if err != nil {
-		return nil, nil, err
-	}
-	said, err := answer(w, source)
-	return said, missing, err
-}
-
-// runningConfig reads the configuration for every request, because the scheduler may have reloaded
-// its file. Without Options.Running it returns the default configuration.
-func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Time) (*config.Running, error) {
-	if a.options.Running == nil {
-		return &config.Running{}, nil
-	}
-	return a.options.Running(ctx, set.Leases, at)
-}
-
-// serveExplain serves GET /api/explain?namespace=&name=&node=&kind=; kind is podgroup or empty. If
-// the live scheduler does not respond, the engine's own explanation is still returned.
-func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"),
-		Node: query.Get("node"), Scored: mostScored}
-	unasked := ""
-	said, missing, err := a.askCluster(r.Context(), momentOf(r), nil, func(w *simulate.World, source simulate.Source) (any, error) {
-		o.Source = source
-		if query.Get("kind") == "podgroup" {
-			return explain.OfGroup(w, o)
-		}
-		if a.options.Decided != nil && a.options.Recording == "" {
-			var err error
-			if o.Decided, err = a.options.Decided(r.Context(), o.Namespace, o.Name); err != nil {
-				unasked = "the scheduler: " + err.Error() // the engine's explanation needs no scheduler
-			}
-		}
-		return explain.Of(w, o)
-	})
-	if unasked != "" {
-		missing = append(missing, unasked)
-	}
-	a.writeReply(w, said, missing, err)
-}
-
-// Foreseen is a forecast with the resulting changes of nodes, which the page shows on its map.
-type Foreseen struct {
-	*whatif.Forecast
-	// Then holds the changed nodes in their future state.
-	Then []NodeThen `json:"then"`
-	// Removed names the removed nodes.
-	Removed []string `json:"removed"`
-}
-
-// NodeThen is the future state of a node. Amounts are as in model.Node: requested, and allocatable.
-type NodeThen struct {
-	Name     string   `json:"name"`
-	Zone     string   `json:"zone"`
-	New      bool     `json:"new,omitempty"`
-	Cordoned bool     `json:"cordoned"`
-	Taints   []string `json:"taints"`
-	CPU      [2]int64 `json:"cpu"`
-	Memory   [2]int64 `json:"memory"`
-	Pods     [2]int64 `json:"pods"`
-}
-
-// whatIf serves POST /api/what-if. It reports errors in the request before it reads the cluster.
-func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
-	var q question.WhatIf
-	// Read to the end: the server detects a disconnected browser only afterwards.
-	text, err := io.ReadAll(r.Body)
-	if err == nil {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer
-		decoder := json.NewDecoder(bytes.NewReader(text))
-		// A misspelt field would otherwise be ignored silently.
-		decoder.DisallowUnknownFields()
-		err = decoder.Decode(&q)
-	}
-	if err != nil {
-		writeError(w, http.StatusBadRequest, fmt.Sprintf("the request cannot be read: %v", err))
-		return
-	}
-	steps, err := q.Steps(a.options.Parse)
-	if err != nil {
-		writeError(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	said, missing, err := a.askCluster(r.Context(), momentOf(r), q.ReadApplied, func(w *simulate.World, source simulate.Source) (any, error) {
-		// Save the nodes now, because the forecast changes the world.
-		before := nodesOf(w)
-		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})
-		if err != nil {
-			return nil, err
-		}
-		return toForeseen(forecast, before, nodesOf(w)), nil
-	})
-	a.writeReply(w, said, missing, err)
-}
-
-// writeReply writes the response, or an error in one line. Invalid requests get status 422, so that
-// the page shows the message unchanged.
-func (a *asker) writeReply(w http.ResponseWriter, said any, missing []string, err error) {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		writeError(w, http.StatusGatewayTimeout, fmt.Sprintf("not answered within %s: ask for less at a time", askWithin))
-	case errors.Is(err, explain.ErrNoPod):
-		writeError(w, http.StatusNotFound, err.Error())
-	case err != nil:
-		writeError(w, http.StatusUnprocessableEntity, err.Error())
-	default:
-		writeJSON(w, http.StatusOK, map[string]any{"answer": said, "missing": missing})
-	}
-}
-
-// nodesOf returns the nodes of a world, by name.
-func nodesOf(w *simulate.World) map[string]NodeThen {
-	nodes := make(map[string]NodeThen, w.Cluster().Len())
-	for _, n := range w.Cluster().SortedNodes() {
-		object := w.Node(n.Name)
-		then := NodeThen{
-			Name: n.Name, Zone: object.Labels["topology.kubernetes.io/zone"], Cordoned: object.Spec.Unschedulable, Taints: []string{},
-			CPU:    [2]int64{n.Requested.MilliCPU, n.Size.MilliCPU},
-			Memory: [2]int64{n.Requested.Memory, n.Size.Memory},
-			Pods:   [2]int64{int64(len(n.Pods)), object.Status.Allocatable.Pods().Value()},
-		}
-		for i := range object.Spec.Taints {
-			then.Taints = append(then.Taints, object.Spec.Taints[i].ToString())
-		}
-		nodes[n.Name] = then
-	}
-	return nodes
-}
-
-// toForeseen compares the nodes before and after a forecast. Rows are sorted by name.
-func toForeseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *Foreseen {
-	f := &Foreseen{Forecast: forecast, Then: []NodeThen{}, Removed: []string{}}
-	for name, then := range after {
-		was, known := before[name]
-		then.New = !known
-		if !known || was.Cordoned != then.Cordoned || was.CPU != then.CPU || was.Memory != then.Memory ||
-			was.Pods != then.Pods || !slices.Equal(was.Taints, then.Taints) {
-			f.Then = append(f.Then, then)
-		}
-	}
-
-	for name := range before {
-		if _, still := after[name]; !still {
-			f.Removed = append(f.Removed, name)
-		}
-	}
-
-	slices.Sort(f.Removed)
-	slices.SortFunc(f.Then, func(a, b NodeThen) int { return cmp.Compare(a.Name, b.Name) })
-	return f
+	return use(state)
 }
 
 // choosePods serves GET /api/pods?namespace=&workload=&priority=.
@@ -329,12 +192,13 @@ func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 		kinds = append(kinds, snapshot.Kind{Resource: "pods", GroupVersion: v1.SchemeGroupVersion, Kind: "Pod",
 			Fields: "metadata.namespace=" + namespace + ",metadata.name=" + pod})
 	}
-	set, source, missing, err := a.cluster.readState(r.Context(), momentOf(r), kinds)
+	state, err := a.cluster.readState(r.Context(), momentOf(r), kinds)
 	if err != nil {
-		a.writeReply(w, nil, missing, err)
+		writeError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	objects := map[string]any{"asOf": source.AsOf, "budgets": set.PodDisruptionBudgets, "surges": slices.DeleteFunc(
+	set := state.Set
+	objects := map[string]any{"asOf": state.Source.AsOf, "budgets": set.PodDisruptionBudgets, "surges": slices.DeleteFunc(
 		slices.Concat(set.OfKind("Deployment"), set.OfKind("ReplicaSet")),
 		func(o metav1.Object) bool { return o.GetLabels()[rebalance.SurgeLabel] == "" })}
 	for _, l := range set.Leases {
@@ -370,5 +234,5 @@ func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 				func(d resourcev1.DeviceRequestAllocationResult) bool { return pools[d.Driver+"/"+d.Pool] })
 		})
 	}
-	a.writeReply(w, objects, missing, nil)
+	writeJSON(w, http.StatusOK, map[string]any{"answer": objects, "missing": state.Missing})
 }

@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/inspect/explain"
+	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
 	"github.com/berth-k8s/berth/internal/inspect/question"
-	"github.com/berth-k8s/berth/internal/inspect/simulate"
-	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/queryserver"
 )
 
 // TestAnswersHaveADeadline verifies that a client that does not read the response cannot block the
@@ -26,7 +25,14 @@ func TestAnswersHaveADeadline(t *testing.T) {
 	for name, answered := range map[string]func(w http.ResponseWriter){
 		"an answer": func(w http.ResponseWriter) { writeJSON(w, http.StatusOK, "all of it") },
 		"a refusal": func(w http.ResponseWriter) { writeError(w, http.StatusBadRequest, "no") },
-		"a file":    func(w http.ResponseWriter) { serveFile(w, "index.html", http.StatusOK) },
+		"a question": func(w http.ResponseWriter) {
+			a := newAsker(nil, &Options{Parse: cordonOnly})
+			_, handler := a.handler()
+			r := httptest.NewRequest(http.MethodPost, "/"+whatIfPath, strings.NewReader("{}"))
+			r.Header.Set("Content-Type", "application/json")
+			a.limitRequests(handler).ServeHTTP(w, r)
+		},
+		"a file": func(w http.ResponseWriter) { serveFile(w, "index.html", http.StatusOK) },
 	} {
 		w := &deadline{ResponseRecorder: httptest.NewRecorder()}
 		if answered(w); w.taken.IsZero() || time.Until(w.taken) > writeWithin {
@@ -51,24 +57,28 @@ func (d *deadline) SetWriteDeadline(t time.Time) error { d.taken = t; return nil
 // in the background, and the next request gets its turn.
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	s, _ := serving(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	_, _, err := s.asker.askCluster(ctx, time.Time{}, nil, func(w *simulate.World, source simulate.Source) (any, error) {
-		cancel() // the browser disconnects while the request is processed
-		return whatif.Run(w, []whatif.Step{{Words: "pods", Operation: &simulate.Operation{AddPods: &simulate.AddPods{Count: 10, Like: "pod/web-1"}}}}, whatif.Options{Source: source})
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("a forecast that nobody waits for: %v", err)
+	for name, ask := range map[string]func(context.Context, *queryserver.Answers) error{
+		"a forecast": func(ctx context.Context, a *queryserver.Answers) error {
+			_, err := a.WhatIf(ctx, &berthv1alpha1.WhatIfRequest{Operations: []string{"cordon", "node-1"}})
+			return err
+		},
+		"an explanation": func(ctx context.Context, a *queryserver.Answers) error {
+			_, err := a.Explain(ctx, &berthv1alpha1.ExplainRequest{Name: "web-1"})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := ask(ctx, &queryserver.Answers{Parse: cordonOnly, Read: func(ctx context.Context, q queryserver.Question, use func(*queryserver.State) error) error {
+			return s.asker.read(ctx, q, func(state *queryserver.State) error {
+				cancel() // the browser disconnects while the request is processed
+				return use(state)
+			})
+		}})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s for a browser that is gone: %v", name, err)
+		}
 	}
-	ctx, cancel = context.WithCancel(t.Context())
-	_, _, err = s.asker.askCluster(ctx, time.Time{}, nil, func(w *simulate.World, _ simulate.Source) (any, error) {
-		cancel()
-		w.Settle()
-		return explain.Of(w, explain.Options{Namespace: "default", Name: "web-1"})
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("an explanation that nobody waits for: %v", err)
-	}
-	if status, body := ask(t, s, "GET", "api/explain?name=web-1", ""); status != http.StatusOK {
+	if status, body := ask(t, s, "POST", explainPath, `{"name": "web-1"}`); status != http.StatusOK {
 		t.Errorf("the next one: %d %s", status, body)
 	}
 }
@@ -78,13 +88,13 @@ func TestQuestionsAtATimeAreBounded(t *testing.T) {
 	for range mostAsked {
 		s.asker.asked <- struct{}{}
 	}
-	if status, body := ask(t, s, "POST", "api/what-if", strings.Repeat("x", question.MostBody)); status != http.StatusServiceUnavailable || !strings.Contains(body, "too many questions") {
+	if status, body := ask(t, s, "POST", whatIfPath, strings.Repeat("x", question.MostBody)); status != http.StatusServiceUnavailable || !strings.Contains(body, "too many questions") {
 		t.Errorf("%d %s", status, body)
 	}
 	for range mostAsked {
 		<-s.asker.asked
 	}
-	if status, _ := ask(t, s, "POST", "api/what-if", `{"operations": ["cordon", "node-1"]}`); status != http.StatusOK {
+	if status, _ := ask(t, s, "POST", whatIfPath, `{"operations": ["cordon", "node-1"]}`); status != http.StatusOK {
 		t.Errorf("and then: %d", status)
 	}
 }
@@ -102,7 +112,7 @@ func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 	t.Cleanup(server.Close)
 	for _, request := range []string{
 		"POST / HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n",
-		"POST /api/what-if HTTP/1.1\r\nAuthorization: Bearer secret-of-24-characters\r\n",
+		"POST /berth.v1alpha1.QueryService/WhatIf HTTP/1.1\r\nAuthorization: Bearer secret-of-24-characters\r\n",
 		"GET / HTTP/1.1\r\n",
 		"GET /style.css HTTP/1.1\r\n",
 	} {

@@ -36,7 +36,7 @@ func TestARecordingIsAskedAboutItsTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := Listen(nil, Options{Address: "127.0.0.1:0", Parse: cordonOnly, Recording: dir})
+	s, err := Listen(nil, Options{Address: "127.0.0.1:0", Running: byDefault, Parse: cordonOnly, Recording: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,14 +64,21 @@ func TestARecordingIsAskedAboutItsTime(t *testing.T) {
 	if status, body := ask(t, s, "GET", "api/find?q=web&at="+after, ""); status != http.StatusOK || !strings.Contains(body, "web-1") {
 		t.Errorf("found: %d %s", status, body)
 	}
-	if status, body := ask(t, s, "GET", "api/explain?name=web-1&at="+after, ""); status != http.StatusOK || !strings.Contains(body, `"state":"Placed"`) ||
-		!strings.Contains(body, `"missing":["daemonsets: forbidden"]`) {
-		t.Errorf("explained: %d %s", status, body)
+	for _, asOf := range []string{"", `, "asOf": "2026-11-20T12:09:00Z"`} {
+		if status, body := ask(t, s, "POST", explainPath, `{"name": "web-1"`+asOf+`}`); status != http.StatusOK || !strings.Contains(body, `"state":"Placed"`) ||
+			!strings.Contains(body, `"limits":["daemonsets: forbidden"]`) {
+			t.Errorf("explained: %d %s", status, body)
+		}
+		if status, body := ask(t, s, "POST", whatIfPath, `{"operations": ["cordon", "node-1"]`+asOf+`}`); status != http.StatusOK || !strings.Contains(body, `"cordoned":true`) ||
+			!strings.Contains(body, `"pods":{"requested":"1","allocatable":"10"}`) {
+			t.Errorf("a forecast: %d %s", status, body)
+		}
 	}
-	if status, body := ask(t, s, "GET", "api/explain?name=web-1&at=1795176060000", ""); status != http.StatusNotFound {
+	const early = `{"name": "web-1", "like": "pod/web-1", "asOf": "2026-11-20T12:01:00Z"}`
+	if status, body := ask(t, s, "POST", explainPath, early); status != http.StatusNotFound {
 		t.Errorf("explained before it was there: %d %s", status, body)
 	}
-	if status, body := ask(t, s, "POST", "api/what-if?at="+after, `{"operations": ["cordon", "node-1"]}`); status != http.StatusOK || !strings.Contains(body, `"cordoned":true`) {
-		t.Errorf("a forecast: %d %s", status, body)
+	if status, body := ask(t, s, "POST", "berth.v1alpha1.QueryService/Fits", early); status != http.StatusBadRequest || !strings.Contains(body, "no such object") {
+		t.Errorf("more of them before it was there: %d %s", status, body)
 	}
 }

@@ -31,7 +31,8 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// Options configures the dashboard's address and access to it. Address and Parse must be set.
+// Options configures the dashboard's address and access to it. Address, Running and Parse must be
+// set.
 type Options struct {
 	Address string // host:port; port 0 takes a free one
 	// Token is required to open the dashboard. If it is empty, Listen generates one.
@@ -40,11 +41,11 @@ type Options struct {
 	Names             []string
 	CertFile, KeyFile string
 	// Running returns the configuration of the cluster's schedulers at a given time. leases holds
-	// the cluster's Leases. If Running is nil, the default configuration is assumed.
+	// the cluster's Leases.
 	Running func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error)
 	Parse   question.Parser
 	// Decided returns the live scheduler's decision about a pod; nil if the scheduler is
-	// unavailable or has no record of it. May be nil.
+	// unavailable or has no record of it. May be nil, as for a recording.
 	Decided func(ctx context.Context, namespace, name string) (*decision.Decision, error)
 	// Journal is the folder of the scheduler's journals, from which the history is restored; it may
 	// be empty.
@@ -190,9 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return
 		}
 		var following sync.WaitGroup
-		if s.options.Running != nil {
-			following.Go(func() { s.watcher.FollowSchedulers(watching, s.servedNames) })
-		}
+		following.Go(func() { s.watcher.FollowSchedulers(watching, s.servedNames) })
 		if s.options.Journal != "" {
 			following.Go(func() { s.watcher.RestoreHistory(watching, s.options.Journal) })
 		}
@@ -216,8 +215,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// newHandler routes requests for the page's files, the state, explanations and forecasts. guard
-// protects all paths. None of the requests writes to the cluster.
+// newHandler routes requests for the page's files, the state, and the questions of the query
+// service. guard protects all paths. None of the requests writes to the cluster.
 func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
@@ -232,10 +231,10 @@ func (s *Server) newHandler() http.Handler {
 	mux.HandleFunc("GET /api/select", s.serveLook(selectNodes))
 	mux.HandleFunc("GET /api/labels", s.serveLook(labelsOf))
 	mux.HandleFunc("GET /api/pods", s.serveLook(choosePods))
-	mux.HandleFunc("GET /api/objects", s.asker.limitRequests(s.asker.serveObjects))
+	mux.HandleFunc("GET /api/objects", s.asker.limitRequests(http.HandlerFunc(s.asker.serveObjects)))
 	mux.HandleFunc("GET /api/find", s.serveLook(find))
-	mux.HandleFunc("GET /api/explain", s.asker.limitRequests(s.asker.serveExplain))
-	mux.HandleFunc("POST /api/what-if", s.asker.limitRequests(s.asker.whatIf))
+	path, questions := s.asker.handler()
+	mux.HandleFunc("POST "+path, s.asker.limitRequests(questions))
 	return &guard{
 		next: compress(mux), token: s.options.Token, secure: s.isSecure(), names: s.options.Names,
 		patience: sendWithin,

@@ -5,6 +5,7 @@ package ui
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -12,13 +13,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -76,8 +82,9 @@ func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 			Stopped: []config.Stopped{{Names: []string{"gone"}}}}, nil
 	}
 	for _, serves = range []string{"default-scheduler", "another"} {
-		_, body := ask(t, s, "GET", "api/explain?namespace=default&name=web-1", "")
-		if served := !strings.Contains(body, "which this configuration does not serve"); served != (serves == "default-scheduler") || !strings.Contains(body, `"assumed":"Assumed: much.","stopped":[{"names":["gone"]`) {
+		_, body := ask(t, s, "POST", explainPath, `{"name": "web-1"}`)
+		if served := !strings.Contains(body, "which this configuration does not serve"); served != (serves == "default-scheduler") ||
+			strings.Count(body, `"assumed":"Assumed: much."`) != 2 || !strings.Contains(body, `"names":["gone"]`) {
 			t.Errorf("served by %s: %s", serves, body)
 		}
 	}
@@ -92,7 +99,7 @@ func serving(t *testing.T) (*Server, *apitest.Server) {
 	api.Set("nodes", node("node-1"))
 	api.Set("nodes", node("node-2", "dedicated"))
 	api.Set("pods", pod("web-1", "node-1"))
-	s, err := Listen(api.Config, Options{Address: "127.0.0.1:0", Parse: cordonOnly, Version: "test"})
+	s, err := Listen(api.Config, Options{Address: "127.0.0.1:0", Running: byDefault, Parse: cordonOnly, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,9 +127,21 @@ func with(t *testing.T, s *Server, ctx context.Context, method, path string, bod
 	return r
 }
 
+const (
+	explainPath = "berth.v1alpha1.QueryService/Explain"
+	whatIfPath  = "berth.v1alpha1.QueryService/WhatIf"
+)
+
+// byDefault reports the default configuration.
+func byDefault(context.Context, []*coordinationv1.Lease, time.Time) (*config.Running, error) {
+	return &config.Running{Profiles: []*plugins.Profile{plugins.Default()}}, nil
+}
+
+// ask makes a request. JSON in the response is without spaces.
 func ask(t *testing.T, s *Server, method, path, body string) (int, string) {
 	t.Helper()
 	r := with(t, s, t.Context(), method, path, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -131,6 +150,10 @@ func ask(t *testing.T, s *Server, method, path, body string) (int, string) {
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)
+	}
+	var compact bytes.Buffer
+	if json.Compact(&compact, text) == nil {
+		text = compact.Bytes()
 	}
 	return answer.StatusCode, string(text)
 }
@@ -291,25 +314,73 @@ func TestNodesAreDescribedAndFound(t *testing.T) {
 	}
 }
 
+// client returns a client of the questions with the token.
+func client(s *Server, options ...connect.ClientOption) berthv1alpha1.QueryServiceClient {
+	page, _, _ := strings.Cut(s.URL(), "?")
+	token := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
+		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+			r.Header().Set("Authorization", "Bearer "+s.options.Token)
+			return next(ctx, r)
+		}
+	})
+	return berthv1alpha1.NewQueryServiceClient(http.DefaultClient, strings.TrimSuffix(page, "/"), append(options, connect.WithInterceptors(token))...)
+}
+
+// TestQuestionsAreAnswered asks every question, in both encodings of the client that is generated
+// from the definitions.
 func TestQuestionsAreAnswered(t *testing.T) {
 	s, _ := serving(t)
-	if status, body := ask(t, s, "GET", "api/explain?namespace=default&name=web-1", ""); status != http.StatusOK || !strings.Contains(body, `"state":"Placed"`) {
-		t.Errorf("%d %s", status, body)
+	s.asker.options.Decided = func(_ context.Context, namespace, name string) (*decision.Decision, error) {
+		return nil, fmt.Errorf("no answer about %s/%s", namespace, name)
 	}
-	if status, body := ask(t, s, "GET", "api/explain?namespace=default&name=nobody", ""); status != http.StatusNotFound {
-		t.Errorf("%d %s", status, body)
-	}
-	status, body := ask(t, s, "POST", "api/what-if", `{"operations": ["cordon", "node-1"]}`)
-	var said struct{ Answer Foreseen }
-	if err := json.Unmarshal([]byte(body), &said); err != nil || status != http.StatusOK {
-		t.Fatalf("%d %s", status, body)
-	}
-	if then := said.Answer.Then; len(then) != 1 || then[0].Name != "node-1" || !then[0].Cordoned || len(said.Answer.Removed) > 0 {
-		t.Errorf("%+v", said.Answer)
+	ctx := t.Context()
+	for name, c := range map[string]berthv1alpha1.QueryServiceClient{"JSON": client(s, connect.WithProtoJSON()), "protobuf": client(s)} {
+		e, err := c.Explain(ctx, &berthv1alpha1.ExplainRequest{Name: "web-1", Node: "node-2"})
+		if err != nil || e.State != "Placed" || e.Document.AsMap()["node"] == nil || !slices.Contains(e.Basis.Limits, "the scheduler: no answer about default/web-1") {
+			t.Errorf("%s: %v, %v", name, e, err)
+		}
+		_, err = c.Explain(ctx, &berthv1alpha1.ExplainRequest{Name: "missing"})
+		if connect.CodeOf(err) != connect.CodeNotFound {
+			t.Errorf("%s: %v", name, err)
+		}
+		_, err = c.Explain(ctx, &berthv1alpha1.ExplainRequest{Name: "web-1", AsOf: timestamppb.Now()})
+		if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "recording") {
+			t.Errorf("%s: %v", name, err)
+		}
+		f, err := c.Fits(ctx, &berthv1alpha1.FitsRequest{Like: "pod/web-1", Max: true})
+		if err != nil || !f.Fits || f.Placed != 3 || f.Nodes["node-1"] != 3 || f.Basis.AsOf == nil {
+			t.Errorf("%s: %v, %v", name, f, err)
+		}
+		p, err := c.Pending(ctx, &berthv1alpha1.PendingRequest{})
+		if err != nil || p.Pods != 0 || p.Document == nil {
+			t.Errorf("%s: %v, %v", name, p, err)
+		}
+		k, err := c.Capacity(ctx, &berthv1alpha1.CapacityRequest{By: "node"})
+		if err != nil || len(k.Document.Fields["groups"].GetListValue().GetValues()) != 2 {
+			t.Errorf("%s: %v, %v", name, k, err)
+		}
+		w, err := c.WhatIf(ctx, &berthv1alpha1.WhatIfRequest{Operations: []string{"cordon", "node-1"}})
+		if err != nil || len(w.ChangedNodes) != 1 || w.ChangedNodes[0].Name != "node-1" || !w.ChangedNodes[0].Cordoned || len(w.RemovedNodes) > 0 {
+			t.Errorf("%s: %v, %v", name, w, err)
+		}
 	}
 	manifest := `apiVersion: v1\nkind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: c, image: i, resources: {requests: {cpu: 2}}}]}`
-	if status, body := ask(t, s, "POST", "api/what-if", `{"operations": ["apply", "-"], "manifest": "`+manifest+`"}`); status != http.StatusOK || !strings.Contains(body, `"name":"new"`) {
+	if status, body := ask(t, s, "POST", whatIfPath, `{"operations": ["apply", "-"], "manifest": "`+manifest+`"}`); status != http.StatusOK || !strings.Contains(body, `"name":"new"`) {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestGroupsAreExplained asks about a pod group, and about one that does not exist.
+func TestGroupsAreExplained(t *testing.T) {
+	s, api := serving(t)
+	api.Set("podgroups", apitest.Object{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": map[string]any{"namespace": "default", "name": "train"},
+		"spec": map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": 2}}}})
+	e, err := client(s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "train", Group: true})
+	if err != nil || e.Document.AsMap()["kind"] != "PodGroupExplanation" || e.State == "" || e.Summary == "" || e.Text == "" {
+		t.Errorf("%v, %v", e, err)
+	}
+	if _, err := client(s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "web-1", Group: true}); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("a pod's name: %v", err)
 	}
 }
 
@@ -320,13 +391,17 @@ func TestQuestionsThatMayNotBeAsked(t *testing.T) {
 		status             int
 		says               string
 	}{
-		{"POST", "api/what-if", `{"operations": ["apply", "/etc/passwd"]}`, 422, "no file is read"},
-		{"POST", "api/what-if", `{"operations": ["flood"]}`, 400, "at most"},
-		{"POST", "api/what-if", `{"operations": ["dance"]}`, 400, "what is [dance]?"},
-		{"POST", "api/what-if", `nonsense`, 400, "cannot be read"},
-		{"POST", "api/what-if", `{"other": 1}`, 400, "cannot be read"},
-		{"POST", "api/what-if", `{"manifest": "` + strings.Repeat("x", question.MostBody) + `"}`, 400, "cannot be read"},
-		{"GET", "api/what-if", "", 405, ""},
+		{"POST", whatIfPath, `{"operations": ["apply", "/etc/passwd"]}`, 400, "no file is read"},
+		{"POST", whatIfPath, `{"operations": ["flood"]}`, 400, "at most"},
+		{"POST", whatIfPath, `{"operations": ["dance"]}`, 400, "what is [dance]?"},
+		{"POST", whatIfPath, `nonsense`, 400, "unmarshal"},
+		{"POST", whatIfPath, `{"manifest": 1}`, 400, "unmarshal"},
+		{"POST", whatIfPath, `{"manifest": "` + strings.Repeat("x", question.MostBody) + `"}`, 400, "cannot be read"},
+		{"GET", whatIfPath, "", 405, ""},
+		{"GET", explainPath, "", 405, ""},
+		{"POST", "berth.v1alpha1.QueryService/Other", "{}", 404, ""},
+		{"POST", "api/what-if", "{}", 404, ""},
+		{"GET", "api/explain", "", 404, ""},
 		{"DELETE", "api/nodes/node-1", "", 405, ""},
 		{"GET", "guard.go", "", 404, ""},
 		{"GET", "..%2fguard.go", "", 404, ""},
@@ -369,20 +444,37 @@ func TestATokenIsMadeEverywhere(t *testing.T) {
 }
 
 // TestWithoutTheTokenNothingIsTold verifies that nothing about the cluster is disclosed without the
-// token, including the event stream.
+// token, including the event stream. Other sites get nothing even with it.
 func TestWithoutTheTokenNothingIsTold(t *testing.T) {
 	s, _ := serving(t)
-	for _, path := range []string{"api/stream", "api/about", "api/nodes/node-1", "api/find?q=web", "api/explain?name=web-1", "api/what-if", "main.js", ""} {
-		r := with(t, s, t.Context(), http.MethodGet, path, nil)
-		r.Header.Del("Authorization")
-		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, _ := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if answer.StatusCode != http.StatusUnauthorized || strings.Contains(string(text), "node-1") {
-			t.Errorf("/%s: %d %.60s", path, answer.StatusCode, text)
+	requests := map[string]string{}
+	for _, path := range []string{"api/stream", "api/about", "api/nodes/node-1", "api/find?q=web", "main.js", ""} {
+		requests[path] = http.MethodGet
+	}
+	methods := berthv1alpha1.File_berth_v1alpha1_query_proto.Services().Get(0).Methods()
+	for i := range methods.Len() {
+		requests["berth.v1alpha1.QueryService/"+string(methods.Get(i).Name())] = http.MethodPost
+	}
+	if len(requests) != 11 || requests[explainPath] == "" {
+		t.Fatal(requests)
+	}
+	for path, method := range requests {
+		for want, change := range map[int]func(http.Header){
+			http.StatusUnauthorized: func(h http.Header) { h.Del("Authorization") },
+			http.StatusForbidden:    func(h http.Header) { h.Set("Origin", "http://evil.example") },
+		} {
+			r := with(t, s, t.Context(), method, path, strings.NewReader(`{"name": "web-1", "like": "pod/web-1", "operations": ["cordon", "node-1"]}`))
+			r.Header.Set("Content-Type", "application/json")
+			change(r.Header)
+			answer, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if answer.StatusCode != want || strings.Contains(string(text), "node-1") {
+				t.Errorf("/%s: %d %.60s, want %d", path, answer.StatusCode, text, want)
+			}
 		}
 	}
 }

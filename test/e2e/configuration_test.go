@@ -103,25 +103,26 @@ func (c *configured) page(pod string) string {
 	if link == nil {
 		c.Fatalf("no link to the dashboard: %s", c.out.String())
 	}
-	request, err := http.NewRequest(http.MethodGet, link[1]+"api/explain?namespace=default&name="+pod, nil)
+	request, err := http.NewRequest(http.MethodPost, link[1]+"berth.v1alpha1.QueryService/Explain", strings.NewReader(`{"name": "`+pod+`"}`))
 	if err != nil {
 		c.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+link[2])
+	request.Header.Set("Content-Type", "application/json")
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		c.Fatal(err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	var said struct{ Answer struct{ Summary string } }
+	var said struct{ Summary string }
 	if err == nil {
 		err = json.Unmarshal(text, &said)
 	}
 	if err != nil {
 		c.Fatalf("%v: %s", err, text)
 	}
-	return said.Answer.Summary
+	return said.Summary
 }
 
 // TestAnswersAreByTheConfigurationThatRuns verifies, in a bin-packing cluster, that the results of

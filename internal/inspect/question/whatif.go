@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
@@ -36,14 +37,7 @@ const (
 // WhatIf is the request for a forecast by a remote caller, with the contents of its files. It is
 // not stored anywhere.
 type WhatIf struct {
-	// Operations are the arguments of berth what-if.
-	Operations []string `json:"operations"`
-	// Manifest is the input of "apply -f -".
-	Manifest string `json:"manifest"`
-	// Catalog is the input of "provision --catalog -".
-	Catalog   string `json:"catalog"`
-	Namespace string `json:"namespace"`
-
+	*berthv1alpha1.WhatIfRequest
 	applied int // number of times the manifest was read
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
@@ -53,7 +54,7 @@ func TestAForecastHasAnAllowance(t *testing.T) {
 func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: NAME}\nspec: {replicas: 60000, selector: {matchLabels: {a: b}}, " +
 		"template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n---\n"
-	q := WhatIf{Manifest: strings.Replace(deployment, "NAME", "one", 1)}
+	q := WhatIf{WhatIfRequest: &berthv1alpha1.WhatIfRequest{Manifest: strings.Replace(deployment, "NAME", "one", 1)}}
 	for range mostApplied {
 		if _, err := q.ReadApplied([]string{"-"}, nil); err != nil {
 			t.Fatal(err)
@@ -62,7 +63,7 @@ func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 	if _, err := q.ReadApplied([]string{"-"}, nil); err == nil || !strings.Contains(err.Error(), "at most 4 times") {
 		t.Errorf("once more: %v", err)
 	}
-	q = WhatIf{Manifest: strings.Replace(deployment, "NAME", "one", 1) + strings.Replace(deployment, "NAME", "two", 1)}
+	q = WhatIf{WhatIfRequest: &berthv1alpha1.WhatIfRequest{Manifest: strings.Replace(deployment, "NAME", "one", 1) + strings.Replace(deployment, "NAME", "two", 1)}}
 	if _, err := q.ReadApplied([]string{"-"}, nil); err == nil || !strings.Contains(err.Error(), "asks for 120000 pods") {
 		t.Errorf("two that are too much together: %v", err)
 	}
@@ -83,7 +84,7 @@ func TestCatalogsAreEntered(t *testing.T) {
 		{node + "---\n" + strings.Replace(node, "metadata", "metadate", 1), []whatif.Step{{Catalog: &provision.Catalog{}}}, "-:8: metadate: unknown field"},
 		{node, []whatif.Step{{Catalog: &provision.Catalog{}}, {Choose: 1}}, "name it last"},
 	} {
-		err := (&WhatIf{Catalog: c.text}).readCatalog(c.steps)
+		err := (&WhatIf{WhatIfRequest: &berthv1alpha1.WhatIfRequest{Catalog: c.text}}).readCatalog(c.steps)
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v, want %q", c.text, err, c.says)
 		}

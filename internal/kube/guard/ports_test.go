@@ -25,6 +25,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	kuberuntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
@@ -33,6 +34,7 @@ import (
 
 	"github.com/berth-k8s/berth/examples/extender/datasets"
 	"github.com/berth-k8s/berth/internal/admission/webhook"
+	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 	"github.com/berth-k8s/berth/internal/kube/serve"
@@ -361,13 +363,18 @@ func everyPort(t *testing.T) []*port {
 	// The dashboard.
 	cluster := apitest.New(t)
 	cluster.Refuse("events", http.StatusForbidden)
-	page, err := ui.Listen(cluster.Config, ui.Options{Address: "127.0.0.1:0", Token: good})
+	page, err := ui.Listen(cluster.Config, ui.Options{
+		Address: "127.0.0.1:0", Token: good,
+		Running: func(context.Context, []*coordinationv1.Lease, time.Time) (*config.Running, error) {
+			return &config.Running{}, nil
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	running(func(ctx context.Context) { _ = page.Run(ctx) })
 	at := strings.Split(strings.TrimPrefix(page.URL(), "http://"), "/")[0]
-	add(port{name: "dashboard, 8422", opened: "internal/ui/server.go", at: at, unknown: "/style.css", known: "/api/about", post: "/api/what-if", stream: "/api/stream",
+	add(port{name: "dashboard, 8422", opened: "internal/ui/server.go", at: at, unknown: "/style.css", known: "/api/about", post: "/berth.v1alpha1.QueryService/WhatIf", stream: "/api/stream",
 		strangers: few.PerSource, admitted: 264})
 
 	// Pods reach the API server of `berth up --agent` through this port.

@@ -2,19 +2,20 @@
 
 // Plan is a forecast by node.
 export class Plan {
-  constructor(forecast) {
+  // What is zero, false or empty is left out of the nodes' states.
+  constructor(forecast, changed = [], removed = []) {
     this.forecast = forecast;
     this.changes = new Map();
     this.added = new Map();
     this.flows = new Map(); // "from\nto" to how many
-    for (const then of forecast.then) {
+    for (const then of changed) {
       const change = this.#at(then.name);
-      change.then = {cpu: then.cpu, memory: then.memory, pods: then.pods, taints: then.taints, cordoned: then.cordoned};
-      if (!then.new) continue;
+      change.then = {cpu: amount(then.cpu), memory: amount(then.memory), pods: amount(then.pods), taints: then.taints || [], cordoned: Boolean(then.cordoned)};
+      if (!then.added) continue;
       change.added = true;
-      this.added.set(then.name, {name: then.name, zone: then.zone, trouble: [], leaving: 0, ...change.then});
+      this.added.set(then.name, {name: then.name, zone: then.zone || '', trouble: [], leaving: 0, ...change.then});
     }
-    for (const name of forecast.removed) this.#at(name).removed = true;
+    for (const name of removed) this.#at(name).removed = true;
     for (const l of forecast.leaving) {
       if (l.node) {
         const change = this.#at(l.node);
@@ -44,6 +45,9 @@ export class Plan {
 
   of(name) { return this.changes.get(name); }
 }
+
+// amount is what is requested and allocatable. JSON has them as strings, because they may be large.
+const amount = ({requested = 0, allocatable = 0}) => [Number(requested), Number(allocatable)];
 
 const most = 250; // more ways than this are a blur: the heaviest are drawn
 

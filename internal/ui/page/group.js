@@ -3,7 +3,7 @@
 import {h, link, nodeLink, podLink, replace} from './dom.js';
 import {count, moment, plural, stopped} from './format.js';
 import {section} from './node.js';
-import {ask} from './stream.js';
+import {question} from './stream.js';
 
 export class GroupView {
   constructor(store, namespace, name, {back, mark}) {
@@ -19,8 +19,8 @@ export class GroupView {
     this.stale.hidden = true;
     if (!this.said) replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and trying to place the group …'));
     try {
-      const {answer, missing} = await ask('/api/explain?' + new URLSearchParams({kind: 'podgroup', namespace: this.namespace, name: this.name}));
-      if (!this.closed) this.show(answer, missing);
+      const answer = await question('Explain', {group: true, namespace: this.namespace, name: this.name});
+      if (!this.closed) this.show(answer.document, answer.missing);
     } catch (error) {
       if (!this.closed) replace(this.answer, h('p', {class: 'fault'}, error.message), h('button', {type: 'button', class: 'small', onclick: () => this.load()}, 'Try again'));
     }

@@ -6,7 +6,9 @@ import {section} from './node.js';
 import {lateness, overdue} from './attention.js';
 import {Requests} from './devices.js';
 import {Picture} from './preempt.js';
-import {ask} from './stream.js';
+import {question} from './stream.js';
+
+const mostScored = 100; // nodes in the table of scores
 
 export class PodView {
   constructor(store, namespace, name, {back, whatIf, mark, locate}) {
@@ -30,8 +32,8 @@ export class PodView {
     this.stale.hidden = true;
     if (!this.said) replace(this.answer, h('p', {class: 'thinking'}, 'Reading the cluster and asking every plugin about every node …'));
     try {
-      const {answer, missing} = await ask('/api/explain?' + new URLSearchParams({namespace: this.namespace, name: this.name, node: node || ''}), undefined, this.asking.signal);
-      if (!this.closed) this.show(answer, missing);
+      const answer = await question('Explain', {namespace: this.namespace, name: this.name, node, scores: mostScored}, this.asking.signal);
+      if (!this.closed) this.show(answer.document, answer.missing);
     } catch (error) {
       if (this.closed || error.name === 'AbortError') return;
       replace(this.answer, h('p', {class: 'fault'}, error.message),

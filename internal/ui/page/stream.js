@@ -77,17 +77,25 @@ export function setMoment(at) { moment = at; }
 const patience = {usual: 30000, long: 200000};
 export const session = new EventTarget(); // "gone": the server asks for the token again; "open": it does not
 
+const questions = '/berth.v1alpha1.QueryService/'; // defined in api/berth/v1alpha1/query.proto
+
+// question asks the query service. The answer has what is missing in it, besides its own fields.
+export async function question(method, request, signal) {
+  const answer = await ask(questions + method, {...request, ...moment !== null && {asOf: new Date(moment).toISOString()}}, signal);
+  return {...answer, missing: answer.basis?.limits};
+}
+
 // ask puts a question to the server; what it refuses is an Error with its words.
 export async function ask(path, body, signal) {
-  const limit = /^\/api\/(explain|what-if)/.test(path) ? patience.long : patience.usual, late = AbortSignal.timeout(limit);
-  if (moment !== null) path += (path.includes('?') ? '&' : '?') + 'at=' + moment;
+  const long = path.startsWith(questions), limit = long ? patience.long : patience.usual, late = AbortSignal.timeout(limit);
+  if (moment !== null && !long) path += (path.includes('?') ? '&' : '?') + 'at=' + moment;
   const options = {signal: signal ? AbortSignal.any([signal, late]) : late};
   if (body !== undefined) Object.assign(options, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)});
   try {
     const answer = await send(path, options), said = await answer.json().catch((error) => { if (late.aborted) throw error; return {}; });
     session.dispatchEvent(new Event(answer.status === 401 ? 'gone' : 'open'));
     if (answer.status === 401) throw new Error('The session has ended. Log in again.');
-    if (!answer.ok) throw new Error(said.error || 'The server refuses: ' + answer.status);
+    if (!answer.ok) throw new Error(said.error || said.message || 'The server refuses: ' + answer.status);
     return said;
   } catch (error) {
     if (!late.aborted || signal?.aborted) throw error;

@@ -7,7 +7,7 @@ import {Plan} from './flows.js';
 import {List} from './list.js';
 import {blank, tall} from './lists.js';
 import {read, write} from './address.js';
-import {ask} from './stream.js';
+import {question} from './stream.js';
 import {command} from './pod.js';
 
 // Operations and what is asked about each: fields are [name, label, example]; words makes the operation of them.
@@ -127,8 +127,8 @@ export class WhatIf {
     this.go.disabled = true;
     this.builder.open = false; // the answer needs the room
     try {
-      const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, catalog: this.catalog.value, namespace}, signal);
-      if (!signal.aborted) this.show(answer, missing);
+      const answer = await question('WhatIf', {operations, manifest: this.manifest.value, catalog: this.catalog.value, namespace}, signal);
+      if (!signal.aborted) this.show(answer);
     } catch (error) {
       if (!signal.aborted) {
         replace(this.answer, h('p', {class: 'fault', role: 'alert'}, error.message));
@@ -138,8 +138,8 @@ export class WhatIf {
     if (!signal.aborted) this.go.disabled = false;
   }
 
-  show(f, missing) {
-    this.planned(new Plan(f));
+  show({document: f, changedNodes, removedNodes, missing}) {
+    this.planned(new Plan(f, changedNodes, removedNodes));
     const leaving = f.leaving.filter((l) => !l.again), placed = f.placed.filter((p) => !p.anyway), left = f.pending.filter((p) => !p.anyway);
     replace(this.answer, h('h2', {class: 'hidden'}, 'Forecast'),
       stopped(f.source).map((words) => h('p', {class: 'fault'}, words)),
