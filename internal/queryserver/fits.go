@@ -87,7 +87,8 @@ func (d *demand) work(nodes int) int {
 	return cmp.Or(d.wanted, question.MostAddedPods) * max(nodes+len(d.nodes), 1)
 }
 
-// Fits implements the service. It processes short questions in a lane, without a copy of the cluster.
+// Fits implements the service. It processes short questions in a lane, without a copy of the
+// cluster.
 func (s *Server) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
 	namespace := cmp.Or(r.GetNamespace(), metav1.NamespaceDefault)
 	q, err := s.ask(ctx, "Fits", namespace, r.GetAsOf())

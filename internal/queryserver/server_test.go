@@ -18,6 +18,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -261,8 +262,16 @@ func TestExplainAndForecast(t *testing.T) {
 		t.Errorf("%v, %v", p, err)
 	}
 	w, err := r.as(t, "admin").WhatIf(t.Context(), &berthv1alpha1.WhatIfRequest{Operations: []string{"cordon", "a"}})
-	if err != nil || !strings.Contains(w.Text, "cordon a") {
+	if err != nil || !strings.Contains(w.Text, "cordon a") || len(w.ChangedNodes) != 1 || w.ChangedNodes[0].Cpu.GetRequested() != 3000 || !w.ChangedNodes[0].Cordoned {
 		t.Errorf("%v, %v", w, err)
+	}
+	_, err = r.as(t, "admin").Capacity(t.Context(), &berthv1alpha1.CapacityRequest{AsOf: timestamppb.Now()})
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "recording") {
+		t.Errorf("another time than now: %v", err)
+	}
+	_, err = r.as(t, "admin").Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: "shop", Like: "pod/web", AsOf: timestamppb.Now()})
+	if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "recording") {
+		t.Errorf("another time than now: %v", err)
 	}
 	c, err := r.as(t, "admin").Capacity(t.Context(), &berthv1alpha1.CapacityRequest{})
 	if err != nil || len(c.Document.Fields["groups"].GetListValue().GetValues()) != 2 {
@@ -281,6 +290,7 @@ func TestCallersLearnOnlyWhatTheyMayList(t *testing.T) {
 		errs := map[string]error{}
 		_, errs["fits"] = c.Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: namespace, Manifest: podOf("1", "")})
 		_, errs["explain"] = c.Explain(t.Context(), &berthv1alpha1.ExplainRequest{Namespace: namespace, Name: "web"})
+		_, errs["explain a group"] = c.Explain(t.Context(), &berthv1alpha1.ExplainRequest{Namespace: namespace, Name: "web", Group: true})
 		_, errs["pending"] = c.Pending(t.Context(), &berthv1alpha1.PendingRequest{Namespace: namespace})
 		_, errs["pending everywhere"] = c.Pending(t.Context(), &berthv1alpha1.PendingRequest{})
 		_, errs["what-if"] = c.WhatIf(t.Context(), &berthv1alpha1.WhatIfRequest{Operations: []string{"cordon", "a"}})
@@ -317,6 +327,13 @@ func TestCallersLearnOnlyWhatTheyMayList(t *testing.T) {
 	for name, ask := range map[string]func() error{
 		"a pod of a similar name": func() error {
 			_, err := shop.Explain(t.Context(), &berthv1alpha1.ExplainRequest{Namespace: "shop", Name: "vault"})
+			return err
+		},
+		"a pod group": func() error {
+			_, err := shop.Explain(t.Context(), &berthv1alpha1.ExplainRequest{Namespace: "shop", Name: "web", Group: true})
+			if connect.CodeOf(err) != connect.CodePermissionDenied {
+				t.Errorf("a pod group: %v", err)
+			}
 			return err
 		},
 		"affinity to pods of another namespace": func() error {

@@ -91,6 +91,7 @@ func (r recorded) readState(_ context.Context, at time.Time, _ []snapshot.Kind) 
 // requests before reading them. A rejected request costs nothing.
 func (a *asker) limitRequests(then http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		w = answered{w}
 		select {
 		case a.asked <- struct{}{}:
 			defer func() { <-a.asked }()
@@ -107,7 +108,7 @@ func (a *asker) limitRequests(then http.Handler) http.HandlerFunc {
 		}
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		then.ServeHTTP(answered{w}, r)
+		then.ServeHTTP(w, r)
 	}
 }
 

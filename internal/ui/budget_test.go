@@ -26,7 +26,7 @@ func TestAnswersHaveADeadline(t *testing.T) {
 		"an answer": func(w http.ResponseWriter) { writeJSON(w, http.StatusOK, "all of it") },
 		"a refusal": func(w http.ResponseWriter) { writeError(w, http.StatusBadRequest, "no") },
 		"a question": func(w http.ResponseWriter) {
-			a := newAsker(nil, &Options{Parse: cordonOnly})
+			a := newAsker(nil, &Options{Parse: parseFew})
 			_, handler := a.handler()
 			r := httptest.NewRequest(http.MethodPost, "/"+whatIfPath, strings.NewReader("{}"))
 			r.Header.Set("Content-Type", "application/json")
@@ -68,7 +68,7 @@ func TestAQuestionEndsWithItsRequest(t *testing.T) {
 		},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
-		err := ask(ctx, &queryserver.Answers{Parse: cordonOnly, Read: func(ctx context.Context, q queryserver.Question, use func(*queryserver.State) error) error {
+		err := ask(ctx, &queryserver.Answers{Parse: parseFew, Read: func(ctx context.Context, q queryserver.Question, use func(*queryserver.State) error) error {
 			return s.asker.read(ctx, q, func(state *queryserver.State) error {
 				cancel() // the browser disconnects while the request is processed
 				return use(state)

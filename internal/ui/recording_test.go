@@ -36,7 +36,7 @@ func TestARecordingIsAskedAboutItsTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := Listen(nil, Options{Address: "127.0.0.1:0", Running: byDefault, Parse: cordonOnly, Recording: dir})
+	s, err := Listen(nil, Options{Address: "127.0.0.1:0", Running: byDefault, Parse: parseFew, Recording: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,11 +52,15 @@ func pod(name, on string) apitest.Object {
 	}
 }
 
-// cordonOnly parses the operations used in these tests, so that they need no command line.
-func cordonOnly(args []string, _ string) ([]whatif.Step, error) {
+// parseFew parses the operations used in these tests, so that they need no command line.
+func parseFew(args []string, _ string) ([]whatif.Step, error) {
 	switch {
 	case len(args) == 2 && args[0] == "cordon":
 		return []whatif.Step{{Words: "cordon", Operation: &simulate.Operation{Cordon: &simulate.Nodes{Node: args[1]}}}}, nil
+	case len(args) == 2 && args[0] == "replace":
+		add := &simulate.AddNodes{Count: 1, Like: args[1]}
+		return []whatif.Step{{Words: "add", Operation: &simulate.Operation{AddNodes: add}},
+			{Words: "remove", Operation: &simulate.Operation{RemoveNode: &simulate.Nodes{Node: args[1]}}}}, nil
 	case len(args) == 2 && args[0] == "apply":
 		return []whatif.Step{{Words: "apply", Operation: &simulate.Operation{Deploy: args[1:]}}}, nil
 	case len(args) == 1 && args[0] == "flood":
@@ -99,7 +103,7 @@ func serving(t *testing.T) (*Server, *apitest.Server) {
 	api.Set("nodes", node("node-1"))
 	api.Set("nodes", node("node-2", "dedicated"))
 	api.Set("pods", pod("web-1", "node-1"))
-	s, err := Listen(api.Config, Options{Address: "127.0.0.1:0", Running: byDefault, Parse: cordonOnly, Version: "test"})
+	s, err := Listen(api.Config, Options{Address: "127.0.0.1:0", Running: byDefault, Parse: parseFew, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,6 +371,22 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	manifest := `apiVersion: v1\nkind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: c, image: i, resources: {requests: {cpu: 2}}}]}`
 	if status, body := ask(t, s, "POST", whatIfPath, `{"operations": ["apply", "-"], "manifest": "`+manifest+`"}`); status != http.StatusOK || !strings.Contains(body, `"name":"new"`) {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestChangedNodesAreReported verifies that a forecast reports added, changed and removed nodes,
+// but no others.
+func TestChangedNodesAreReported(t *testing.T) {
+	s, api := serving(t)
+	api.Set("nodes", node("node-3"))
+	w, err := client(s).WhatIf(t.Context(), &berthv1alpha1.WhatIfRequest{Operations: []string{"replace", "node-2"}})
+	if err != nil || len(w.ChangedNodes) != 1 || !slices.Equal(w.RemovedNodes, []string{"node-2"}) {
+		t.Fatalf("%v, %v", w, err)
+	}
+	added := w.ChangedNodes[0]
+	if added.Name == "node-2" || !added.Added || !slices.Equal(added.Taints, []string{"dedicated:NoSchedule"}) ||
+		added.Cpu.Allocatable != 4000 || added.Memory.Allocatable != 8<<30 || added.Pods.Allocatable != 10 || added.Pods.Requested != 0 {
+		t.Errorf("%v", added)
 	}
 }
 

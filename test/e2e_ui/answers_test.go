@@ -32,14 +32,13 @@ const forecast = `{
 		without: {nodes: 3, empty: 0, pods: 2, pending: 2, cpu: {requested: 1, allocatable: 2, percent: 50}, memory: {requested: 1, allocatable: 2, percent: 50}},
 		after: {nodes: 3, empty: 0, pods: 2, pending: 3, cpu: {requested: 1, allocatable: 2, percent: 50}, memory: {requested: 1, allocatable: 2, percent: 50}},
 	},
-	then: [], removed: [],
 }`
 
 // TestAnswersAreTheTerminals verifies that the dashboard shows the same counts and texts as the
 // command for the same result.
 func TestAnswersAreTheTerminals(t *testing.T) {
 	p := open(t, ofCrowd(t, stage.NewCrowd(1, 1, 0)).URL, "", desk)
-	const shown = `import('/whatif.js').then(({WhatIf}) => { const w = new WhatIf({}, {chosen: ''}, {planned() {}}); w.show(` + forecast + `, []); return `
+	const shown = `import('/whatif.js').then(({WhatIf}) => { const w = new WhatIf({}, {chosen: ''}, {planned() {}}); w.show({document: ` + forecast + `}); return `
 	for _, c := range []struct{ what, script, want string }{
 		{"the figures of a forecast: leave, find a place, left pending, budgets", shown + `[...w.element.querySelectorAll('.figure b')].map((b) => b.textContent).join(' '); })`, "1 2 1 0"},
 		{"the lists of a forecast", shown + `[...w.element.querySelectorAll('.answer .fact h3')].map((b) => b.textContent).join('; '); })`,
@@ -47,7 +46,7 @@ func TestAnswersAreTheTerminals(t *testing.T) {
 		{"the nodes of a plan, those that are alike in a row", `import('/whatif.js').then(({WhatIf}) => { const f = ` + forecast + `;
 			const node = {pool: 'p', type: 'm4', zone: 'z1', pricePerHour: 0.25, pods: ['default/a', 'default/b'], cpuPercent: 50, memoryPercent: 100};
 			f.provision = {nodes: [node, {...node, cpuPercent: 100}, {...node, zone: 'z2'}], costPerHour: 0.75, costPerMonth: 547.5, pods: 6, pending: [{namespace: 'default', name: 'x', message: 'too large'}]};
-			const w = new WhatIf({}, {chosen: ''}, {planned() {}}); w.show(f, []);
+			const w = new WhatIf({}, {chosen: ''}, {planned() {}}); w.show({document: f});
 			const part = w.element.querySelector('.answer .fact');
 			return [...part.querySelectorAll('h3, tbody tr, li')].map((e) => [...(e.cells || [e])].map((c) => c.textContent).join(' ')).join('; '); })`,
 			"Buy 3 nodes for 6 pods: 0.75 an hour, 548 a month; m4, z1 2 0.25 0.5 4 75 % 100 %; m4, z2 1 0.25 0.25 2 50 % 100 %; x stays pending: too large"},
