@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -371,6 +372,20 @@ func TestOneCallerCannotDelayOthers(t *testing.T) {
 	}
 	if _, err := r.as(t, "admin").Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: "shop", Manifest: podOf("1", "")}); err != nil {
 		t.Errorf("another caller: %v", err)
+	}
+}
+
+// TestAQuestionEndsInTime asks a question whose State cannot be read in time.
+func TestAQuestionEndsInTime(t *testing.T) {
+	_, handler := Handler(&Answers{Read: func(ctx context.Context, _ Question, _ func(*State) error) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}}, time.Millisecond)
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	_, err := berthv1alpha1.NewQueryServiceClient(server.Client(), server.URL).Pending(t.Context(), &berthv1alpha1.PendingRequest{})
+	if connect.CodeOf(err) != connect.CodeDeadlineExceeded || !strings.Contains(err.Error(), "within 1ms: ask for less") {
+		t.Error(err)
 	}
 }
 

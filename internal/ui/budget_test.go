@@ -48,10 +48,36 @@ func TestAnswersHaveADeadline(t *testing.T) {
 
 type deadline struct {
 	*httptest.ResponseRecorder
-	taken time.Time
+	taken, sent time.Time
 }
 
 func (d *deadline) SetWriteDeadline(t time.Time) error { d.taken = t; return nil }
+func (d *deadline) SetReadDeadline(t time.Time) error  { d.sent = t; return nil }
+
+// TestAnAnswerMayTakeLongerThanItsQuestion verifies that the deadline of a request's body ends with
+// the body.
+func TestAnAnswerMayTakeLongerThanItsQuestion(t *testing.T) {
+	a := newAsker(nil, nil)
+	w, r := &deadline{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest(http.MethodPost, "http://localhost/", strings.NewReader("{}"))
+	r.URL.Path = "/" + explainPath
+	r.Header.Set("Authorization", "Bearer "+token)
+	during := time.Now()
+	g := guarded()
+	g.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if w.(*deadline).sent.IsZero() {
+			t.Error("the body may take any time")
+		}
+		a.limitRequests(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			during = w.(*deadline).sent
+			if body, err := io.ReadAll(r.Body); err != nil || string(body) != "{}" {
+				t.Errorf("%q, %v", body, err)
+			}
+		}))(w, r)
+	})
+	if g.ServeHTTP(w, r); !during.IsZero() {
+		t.Errorf("the answer has a deadline of the body: %v", during)
+	}
+}
 
 // TestAQuestionEndsWithItsRequest verifies that the work ends with its request: nothing continues
 // in the background, and the next request gets its turn.
