@@ -390,6 +390,21 @@ func TestChangedNodesAreReported(t *testing.T) {
 	}
 }
 
+// TestScoresAreAsManyAsRequested verifies that the page can get the scores of more nodes than fit on
+// a terminal.
+func TestScoresAreAsManyAsRequested(t *testing.T) {
+	s, api := serving(t)
+	for i := range 20 {
+		api.Set("nodes", node(fmt.Sprint("more-", i)))
+	}
+	for scores, want := range map[int32]int{0: 6, 15: 16, 100: 21} { // the best and as many others; node-2 has a taint
+		e, err := client(s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "web-1", Scores: scores})
+		if err != nil || len(e.Document.Fields["scores"].GetListValue().GetValues()) != want {
+			t.Errorf("%d: %v, %v", scores, e.GetDocument().GetFields()["scores"], err)
+		}
+	}
+}
+
 // TestGroupsAreExplained asks about a pod group, and about one that does not exist.
 func TestGroupsAreExplained(t *testing.T) {
 	s, api := serving(t)

@@ -343,8 +343,8 @@ type ExplainRequest struct {
 	// group explains the pod group of this name instead of a pod. It requires the
 	// permission to list the pods of all namespaces.
 	Group bool `protobuf:"varint,4,opt,name=group,proto3" json:"group,omitempty"`
-	// scores is the number of nodes with scores in document; 0 selects the number
-	// of "berth explain".
+	// scores is the number of nodes with scores in document, besides the best; 0
+	// selects the number of "berth explain".
 	Scores int32 `protobuf:"varint,5,opt,name=scores,proto3" json:"scores,omitempty"`
 	// as_of is a time of a recording.
 	AsOf          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
