@@ -106,7 +106,7 @@ func (s *State) describe(b *berthv1alpha1.Basis) {
 	}
 }
 
-// Fits implements the service.
+// Fits implements the service for callers with a complete view.
 func (a *Answers) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (answer *berthv1alpha1.FitsResponse, err error) {
 	d, err := readDemand(r)
 	if err != nil {

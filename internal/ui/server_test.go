@@ -23,6 +23,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
+	"github.com/berth-k8s/berth/client"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -318,27 +319,37 @@ func TestNodesAreDescribedAndFound(t *testing.T) {
 	}
 }
 
-// client returns a client of the questions with the token.
-func client(s *Server, options ...connect.ClientOption) berthv1alpha1.QueryServiceClient {
+// questions returns the public client of the query service, with the token of the dashboard.
+func questions(t *testing.T, s *Server) berthv1alpha1.QueryServiceClient {
+	t.Helper()
 	page, _, _ := strings.Cut(s.URL(), "?")
+	c, err := client.New(page, client.Options{Token: s.options.Token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// inJSON returns a client that sends and receives JSON.
+func inJSON(s *Server) berthv1alpha1.QueryServiceClient {
+	page, _, _ := strings.Cut(s.URL(), "/?")
 	token := connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 			r.Header().Set("Authorization", "Bearer "+s.options.Token)
 			return next(ctx, r)
 		}
 	})
-	return berthv1alpha1.NewQueryServiceClient(http.DefaultClient, strings.TrimSuffix(page, "/"), append(options, connect.WithInterceptors(token))...)
+	return berthv1alpha1.NewQueryServiceClient(http.DefaultClient, page, connect.WithProtoJSON(), connect.WithInterceptors(token))
 }
 
-// TestQuestionsAreAnswered asks every question, in both encodings of the client that is generated
-// from the definitions.
+// TestQuestionsAreAnswered asks every question, in both encodings.
 func TestQuestionsAreAnswered(t *testing.T) {
 	s, _ := serving(t)
 	s.asker.options.Decided = func(_ context.Context, namespace, name string) (*decision.Decision, error) {
 		return nil, fmt.Errorf("no answer about %s/%s", namespace, name)
 	}
 	ctx := t.Context()
-	for name, c := range map[string]berthv1alpha1.QueryServiceClient{"JSON": client(s, connect.WithProtoJSON()), "protobuf": client(s)} {
+	for name, c := range map[string]berthv1alpha1.QueryServiceClient{"JSON": inJSON(s), "protobuf": questions(t, s)} {
 		e, err := c.Explain(ctx, &berthv1alpha1.ExplainRequest{Name: "web-1", Node: "node-2"})
 		if err != nil || e.State != "Placed" || e.Document.AsMap()["node"] == nil || !slices.Contains(e.Basis.Limits, "the scheduler: no answer about default/web-1") {
 			t.Errorf("%s: %v, %v", name, e, err)
@@ -379,7 +390,7 @@ func TestQuestionsAreAnswered(t *testing.T) {
 func TestChangedNodesAreReported(t *testing.T) {
 	s, api := serving(t)
 	api.Set("nodes", node("node-3"))
-	w, err := client(s).WhatIf(t.Context(), &berthv1alpha1.WhatIfRequest{Operations: []string{"replace", "node-2"}})
+	w, err := questions(t, s).WhatIf(t.Context(), &berthv1alpha1.WhatIfRequest{Operations: []string{"replace", "node-2"}})
 	if err != nil || len(w.ChangedNodes) != 1 || !slices.Equal(w.RemovedNodes, []string{"node-2"}) {
 		t.Fatalf("%v, %v", w, err)
 	}
@@ -390,15 +401,15 @@ func TestChangedNodesAreReported(t *testing.T) {
 	}
 }
 
-// TestScoresAreAsManyAsRequested verifies that the page can get the scores of more nodes than fit on
-// a terminal.
+// TestScoresAreAsManyAsRequested verifies that the page can get the scores of more nodes than fit
+// on a terminal.
 func TestScoresAreAsManyAsRequested(t *testing.T) {
 	s, api := serving(t)
 	for i := range 20 {
 		api.Set("nodes", node(fmt.Sprint("more-", i)))
 	}
 	for scores, want := range map[int32]int{0: 6, 15: 16, 100: 21} { // the best and as many others; node-2 has a taint
-		e, err := client(s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "web-1", Scores: scores})
+		e, err := questions(t, s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "web-1", Scores: scores})
 		if err != nil || len(e.Document.Fields["scores"].GetListValue().GetValues()) != want {
 			t.Errorf("%d: %v, %v", scores, e.GetDocument().GetFields()["scores"], err)
 		}
@@ -410,11 +421,11 @@ func TestGroupsAreExplained(t *testing.T) {
 	s, api := serving(t)
 	api.Set("podgroups", apitest.Object{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": map[string]any{"namespace": "default", "name": "train"},
 		"spec": map[string]any{"schedulingPolicy": map[string]any{"gang": map[string]any{"minCount": 2}}}})
-	e, err := client(s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "train", Group: true})
+	e, err := questions(t, s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "train", Group: true})
 	if err != nil || e.Document.AsMap()["kind"] != "PodGroupExplanation" || e.State == "" || e.Summary == "" || e.Text == "" {
 		t.Errorf("%v, %v", e, err)
 	}
-	if _, err := client(s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "web-1", Group: true}); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := questions(t, s).Explain(t.Context(), &berthv1alpha1.ExplainRequest{Name: "web-1", Group: true}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("a pod's name: %v", err)
 	}
 }
