@@ -61,8 +61,8 @@ func TestRightsReadAsASentence(t *testing.T) {
 }
 
 // TestViewIsWhatTheCommandsRead verifies that berth-view permits reading exactly the kinds read by
-// explain, what-if and record, events for the dashboard, NodePools for plans, and webhooks to detect
-// the eviction guard.
+// explain, what-if and record, events for the dashboard, NodePools for plans, and webhooks to
+// detect the eviction guard.
 func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	rights, err := RightsOf(View)
 	if err != nil {

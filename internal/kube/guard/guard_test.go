@@ -263,8 +263,9 @@ func TestAnswersHoldForAWhile(t *testing.T) {
 	})
 }
 
-// TestAnswersInUseAreRenewed verifies that a cached answer in use is renewed before it expires, once
-// at a time and without a wait, that a failed renewal is repeated, and that a renewal can refuse.
+// TestAnswersInUseAreRenewed verifies that a cached answer in use is renewed before it expires,
+// once at a time and without a wait, that a failed renewal is repeated, and that a renewal can
+// refuse.
 func TestAnswersInUseAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newAnswers(func(yes bool) bool { return yes })
