@@ -27,7 +27,7 @@ up: build ## a whole cluster in the foreground; Ctrl-C ends it
 demo: build ## a walk through taints, eviction, overhead and priorities on a cluster of its own
 	@examples/demo/demo.sh
 
-build: ## bin/berth, bin/berth-scheduler and bin/berth-controlplane (the first time: about five minutes, Kubernetes is compiled once)
+build: ## bin/berth, bin/berth-scheduler and bin/berth-controlplane (the first time: about ten minutes on two cores, Kubernetes is compiled once)
 	@echo "==> building berth, and the scheduler alone"
 	@hack/compile.sh -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/berth ./cmd/berth-scheduler
 	@echo "==> building berth-controlplane: the API server, etcd and the workload controllers"
