@@ -125,8 +125,8 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 		if steps[i].Operation != nil {
 			drain = cmp.Or(drain, steps[i].Operation.Drain)
 		}
-		if drain != nil && !drain.GuardEvictions {
-			drain.GuardEvictions = f.GuardsEvictions(cmd.Context())
+		if drain != nil && drain.GuardEvictions == nil {
+			drain.GuardEvictions = new(f.GuardsEvictions(cmd.Context()))
 		}
 	}
 	f.Meter.Begin(cmd.ErrOrStderr(), "forecasting")

@@ -54,9 +54,11 @@ func TestWhatIfDrainFindsTheEvictionGuard(t *testing.T) {
 			}
 		}))
 		defer server.Close()
-		out, errs := asPlugin(strings.Fields(liveConfig(t, server.URL).Replace("what-if CONF drain node/node-2"))...)
-		if blocked := strings.Contains(out, "Held by a disruption budget"); blocked == guarded {
-			t.Errorf("webhook %q:\n%s\n%s", webhook, out, errs)
+		for flag, guarded := range map[string]bool{"": guarded, " --guard-evictions=false": false, " --guard-evictions": true} {
+			out, errs := asPlugin(strings.Fields(liveConfig(t, server.URL).Replace("what-if CONF drain node/node-2" + flag))...)
+			if blocked := strings.Contains(out, "Held by a disruption budget"); blocked == guarded {
+				t.Errorf("webhook %q,%s:\n%s\n%s", webhook, flag, out, errs)
+			}
 		}
 	}
 }

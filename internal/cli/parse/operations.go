@@ -60,6 +60,7 @@ type parts struct {
 	rest             []string // arguments other than nodes
 	model            string
 	max, overwrite   bool
+	guard            bool
 	choose, replicas int
 	files            []string
 	drain            simulate.Drain
@@ -171,7 +172,7 @@ func (p *parts) drainFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&p.drain.Force, "force", false, "")
 	flags.BoolVar(&p.drain.DisableEviction, "disable-eviction", false, "")
 	flags.StringVar(&p.drain.PodSelector, "pod-selector", "", "")
-	flags.BoolVar(&p.drain.GuardEvictions, "guard-evictions", false, "")
+	flags.BoolVar(&p.guard, "guard-evictions", false, "")
 	flags.DurationVar(&p.timeout, "timeout", 0, "")
 	flags.Int("grace-period", -1, "") // ignored: pods leave together in a forecast
 	flags.Int64("chunk-size", 0, "")
@@ -191,6 +192,9 @@ func (p *parts) readDrain(step *whatif.Step) error {
 	}
 
 	p.drain.Nodes = p.nodes
+	if p.flags.Changed("guard-evictions") {
+		p.drain.GuardEvictions = &p.guard
+	}
 	if p.timeout > 0 {
 		p.drain.Timeout = &metav1.Duration{Duration: p.timeout}
 	}

@@ -63,6 +63,8 @@ func TestOperationsAreRead(t *testing.T) {
 		"drain node a --ignore-daemonsets --delete-emptydir-data --force --disable-eviction --pod-selector x=y --timeout 10s --grace-period 3": `{"drain":` +
 			`{"nodes":["a"],"ignoreDaemonsets":true,"deleteEmptydirData":true,"force":true,"disableEviction":true,"podSelector":"x=y","timeout":"10s"}}`,
 		"drain --choose 3 --force":                            `choose 3 {"force":true}`,
+		"drain --choose 3 --guard-evictions":                  `choose 3 {"guardEvictions":true}`,
+		"drain --choose 3 --guard-evictions=false":            `choose 3 {"guardEvictions":false}`,
 		"remove-node node/a":                                  `{"removeNode":{"nodes":["a"]}}`,
 		"add-nodes 3 --like node/a":                           `{"addNodes":{"count":3,"like":"a"}}`,
 		"add-nodes --like a 1":                                `{"addNodes":{"count":1,"like":"a"}}`,

@@ -124,7 +124,7 @@ func TestForecastsOfGuardedDrainsAreTheStages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		drain := &simulate.Drain{Nodes: simulate.Nodes{Node: "n0"}, GuardEvictions: true}
+		drain := &simulate.Drain{Nodes: simulate.Nodes{Node: "n0"}, GuardEvictions: new(true)}
 		if _, err := w.Do(&simulate.Operation{Drain: drain}); err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type Drain struct {
 	PodSelector        string           `json:"podSelector,omitempty"`
 	Timeout            *metav1.Duration `json:"timeout,omitempty"`
 	// GuardEvictions runs Berth's eviction guard with its defaults, from this drain on.
-	GuardEvictions bool `json:"guardEvictions,omitempty"`
+	GuardEvictions *bool `json:"guardEvictions,omitempty"`
 }
 
 // Drained is the outcome of a drain. It fills up as time passes and is complete when all nodes are
@@ -116,7 +116,7 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	for _, name := range names {
 		o.nodes.setCordon(name, true)
 	}
-	if op.GuardEvictions {
+	if op.GuardEvictions != nil && *op.GuardEvictions {
 		o.rebalances.beginGuard()
 	}
 	d.drainNext()
