@@ -12,6 +12,19 @@ import (
 	"time"
 )
 
+// TestTheListFitsTheTree verifies that the text of every mutation occurs exactly once in the cores,
+// and that a list with another text is refused.
+func TestTheListFitsTheTree(t *testing.T) {
+	b := bench{out: t.Output(), root: "../../.."}
+	if err := b.run(mutations, regexp.MustCompile(""), true); err != nil {
+		t.Error(err)
+	}
+	changed := strings.Replace(mutations, "pacing.Backoff", "no such text", 1)
+	if err := b.run(changed, regexp.MustCompile(""), true); changed == mutations || err == nil {
+		t.Error("a list with a text that does not occur is accepted")
+	}
+}
+
 // TestMutationsAreApplied verifies the table and the error for each kind of mutation, and that the
 // tree is not changed.
 func TestMutationsAreApplied(t *testing.T) {
