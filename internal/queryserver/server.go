@@ -48,6 +48,9 @@ const (
 	longWork = 500_000
 	// longTime is the time after which a question in a lane is repeated as a long one.
 	longTime = 100 * time.Millisecond
+	// refusalDelay delays a refusal for too much work, so that a caller who asks again and again
+	// without a pause does not occupy the processor.
+	refusalDelay = 250 * time.Millisecond
 	// minCompressed is the size of answers from which they are compressed. Compressing a small one
 	// takes longer than the decision.
 	minCompressed = 16 << 10
@@ -309,6 +312,12 @@ func (s *Server) observe(next connect.UnaryFunc) connect.UnaryFunc {
 			code = connect.CodeOf(err).String()
 		}
 		s.seconds.WithLabelValues(r.Spec().Procedure[len("/"+berthv1alpha1.QueryServiceName+"/"):], code).Observe(time.Since(began).Seconds())
+		if connect.CodeOf(err) == connect.CodeResourceExhausted {
+			select {
+			case <-time.After(refusalDelay):
+			case <-ctx.Done():
+			}
+		}
 		return response, err
 	}
 }

@@ -370,6 +370,10 @@ func TestOneCallerCannotDelayOthers(t *testing.T) {
 	if code != connect.CodeResourceExhausted {
 		t.Errorf("the work of a caller without pause: %v", code)
 	}
+	began := time.Now()
+	if _, err := busy.Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: "shop", Manifest: podOf("1m", ""), Count: 100_000}); connect.CodeOf(err) != connect.CodeResourceExhausted || time.Since(began) < refusalDelay {
+		t.Errorf("a refusal after %v: %v", time.Since(began), err)
+	}
 	if _, err := r.as(t, "admin").Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: "shop", Manifest: podOf("1", "")}); err != nil {
 		t.Errorf("another caller: %v", err)
 	}
