@@ -29,6 +29,13 @@ COPY --from=build /out/berth /out/berth-scheduler /src/LICENSE /
 USER 65532:65532
 ENTRYPOINT ["/berth"]
 
+# With --target integrations: berth-kueue and berth-expander are in the image, too.
+FROM build AS build-integrations
+RUN cd integrations && CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "$(cat /ldflags)" -o /out/ ./cmd/berth-kueue ./cmd/berth-expander
+
+FROM both AS integrations
+COPY --from=build-integrations /out/berth-kueue /out/berth-expander /
+
 FROM both AS node
 COPY --from=build-node /out/kubelet /
 

@@ -31,7 +31,11 @@ mkdir -p $folder
 	echo "kind: Kustomization"
 	echo "resources: [../../deploy/kustomize/overlays/$OVERLAY]"
 	echo "components:${COMPONENTS:+ }"
-	for component in $COMPONENTS; do echo "- ../../deploy/kustomize/components/$component"; done
+	for component in $COMPONENTS; do
+		parent=deploy/kustomize/components
+		[ ! -d "integrations/deploy/$component" ] || parent=integrations/deploy
+		echo "- ../../$parent/$component"
+	done
 	echo "images:"
 	echo "- {name: registry.example.com/berth, $image}"
 } >$folder/kustomization.yaml

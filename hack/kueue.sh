@@ -12,7 +12,7 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$(dirname "$0")/../integrations"
 export CGO_ENABLED=0
 go build -ldflags '-s -w' -o "$out/" ./cmd/berth-kueue
-cp -f deploy/berth-kueue.yaml "$out/berth-kueue.yaml"
+cp -f deploy/kueue/kueue-rbac.yaml "$out/berth-kueue.yaml"
 version=$(go list -m -f '{{.Version}}' sigs.k8s.io/kueue)
 from=$(go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config/components
 mkdir -p "$out/kueue-crds"

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 )
 
 // kubelet is the name of upstream's kubelet, which `berth agent` runs to make a machine a node.
@@ -45,8 +46,12 @@ func Compile(root string, p Platform, version, folder string, programs ...string
 		}
 		return nil
 	}
-	var own []string
+	var own, others []string
 	for _, program := range programs {
+		if slices.Contains(integrations, program) {
+			others = append(others, "./cmd/"+program)
+			continue
+		}
 		if program == kubelet { // built from upstream's sources, in the module of the control plane
 			if err := build("controlplane", "k8s.io/kubernetes/cmd/kubelet"); err != nil {
 				return err
@@ -54,6 +59,11 @@ func Compile(root string, p Platform, version, folder string, programs ...string
 			continue
 		}
 		own = append(own, "./cmd/"+program)
+	}
+	if len(others) > 0 {
+		if err := build("integrations", others...); err != nil {
+			return err
+		}
 	}
 	return build(".", own...)
 }

@@ -43,6 +43,7 @@ dashboard: {enabled: true}
 	{"eviction-requests", `{mode: replace-default, controller: {evictionRequests: {enabled: true}}}`, "replace-default",
 		[]string{"eviction-requests"}},
 	{"serve", "serve: {enabled: true}", "second-scheduler", []string{"serve"}},
+	{"serve-tls", "serve: {enabled: true, tlsSecret: berth-serve-tls}", "second-scheduler", []string{"serve", "serve-tls"}},
 	{"shadow", "mode: shadow", "shadow", nil},
 	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
 }

@@ -49,17 +49,26 @@ type Image struct {
 	// Node adds the kubelet, to be copied to a machine. The kubelet cannot run in a container of
 	// this image, which runs without root and lacks the mount command.
 	Node bool
+	// Integrations adds /berth-kueue and /berth-expander.
+	Integrations bool
 }
 
 // programs lists the programs of every image, beginning with the entrypoint.
 var programs = []string{"berth", "berth-scheduler"}
 
+// integrations lists the programs that connect Berth to other projects.
+var integrations = []string{"berth-kueue", "berth-expander"}
+
 // ImagePrograms returns the programs of an image.
-func ImagePrograms(node bool) []string {
-	if node {
-		return append(slices.Clone(programs), kubelet)
+func ImagePrograms(withNode, withIntegrations bool) []string {
+	all := slices.Clone(programs)
+	if withNode {
+		all = append(all, kubelet)
 	}
-	return programs
+	if withIntegrations {
+		all = append(all, integrations...)
+	}
+	return all
 }
 
 // Write writes the image as an OCI layout in a tar file: an index of one image for each
@@ -183,7 +192,7 @@ func (i *Image) packFiles(architecture string) ([]byte, error) {
 		return err
 	}
 
-	for _, program := range ImagePrograms(i.Node) {
+	for _, program := range ImagePrograms(i.Node, i.Integrations) {
 		path := filepath.Join(i.Binaries[architecture], program)
 		if err := checkStatic(path, architecture); err != nil {
 			return nil, err

@@ -53,7 +53,7 @@ func example(t *testing.T) *Image {
 	}
 	for architecture, machine := range machines {
 		folder := t.TempDir()
-		for _, name := range ImagePrograms(true) {
+		for _, name := range ImagePrograms(true, true) {
 			program(t, filepath.Join(folder, name), machine, false)
 		}
 		image.Binaries[architecture] = folder
@@ -133,13 +133,15 @@ func unpack(t *testing.T, content []byte) v1.ImageIndex {
 	return index
 }
 
-// TestWhatIsInTheImage verifies that the image for clusters lacks the kubelet, which is in a
-// separate image.
+// TestWhatIsInTheImage verifies that the image for clusters lacks the kubelet and the integrations,
+// which are only in images that are made with them.
 func TestWhatIsInTheImage(t *testing.T) {
-	node := example(t)
-	node.Node = true
-	for image, kubelet := range map[*Image]string{example(t): "", node: "kubelet -rwxr-xr-x 0:0, "} {
-		checkImage(t, image, "berth -rwxr-xr-x 0:0, berth-scheduler -rwxr-xr-x 0:0, "+kubelet+"LICENSE -rw-r--r-- 0:0")
+	node, other := example(t), example(t)
+	node.Node, other.Integrations = true, true
+	for image, more := range map[*Image]string{
+		example(t): "", node: "kubelet -rwxr-xr-x 0:0, ", other: "berth-kueue -rwxr-xr-x 0:0, berth-expander -rwxr-xr-x 0:0, ",
+	} {
+		checkImage(t, image, "berth -rwxr-xr-x 0:0, berth-scheduler -rwxr-xr-x 0:0, "+more+"LICENSE -rw-r--r-- 0:0")
 	}
 }
 

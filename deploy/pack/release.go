@@ -38,7 +38,7 @@ var Platforms = []Platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "a
 // ProgramsOf returns the programs of a platform, including the kubelet on Linux.
 func ProgramsOf(p Platform) []string {
 	if p.OS == "linux" {
-		return ImagePrograms(true)
+		return ImagePrograms(true, false)
 	}
 	return programs[:1]
 }

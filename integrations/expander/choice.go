@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -87,17 +88,12 @@ func podsOf(o *grpcplugin.Option, pods map[string]*v1.Pod) error {
 	return nil
 }
 
-// manifest writes a node, and pods as Jobs of equal pods, the most important first. The node keeps
-// its labels, taints and size.
-func manifest(node *v1.Node, pods map[string]*v1.Pod) (string, error) {
-	keys := make([]string, 0, len(pods))
-	for key := range pods {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, func(a, b string) int {
+// jobs writes pods as Jobs of equal pods, the most important first.
+func jobs(pods map[string]*v1.Pod) (string, error) {
+	keys := slices.SortedFunc(maps.Keys(pods), func(a, b string) int {
 		return cmp.Or(cmp.Compare(ptr.Deref(pods[b].Spec.Priority, 0), ptr.Deref(pods[a].Spec.Priority, 0)), cmp.Compare(a, b))
 	})
-	var jobs []*batchv1.Job
+	var all []*batchv1.Job
 	known := map[string]*batchv1.Job{} // by the encoded template and the namespace
 	for _, key := range keys {
 		pod := pods[key]
@@ -115,27 +111,35 @@ func manifest(node *v1.Node, pods map[string]*v1.Pod) (string, error) {
 		}
 		known[same] = &batchv1.Job{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: fmt.Sprintf("expander-%d", len(jobs))},
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: fmt.Sprintf("expander-%d", len(all))},
 			Spec:       batchv1.JobSpec{Parallelism: ptr.To[int32](1), Template: of},
 		}
-		jobs = append(jobs, known[same])
+		all = append(all, known[same])
 	}
-	documents := []any{&v1.Node{
+	texts := make([]string, len(all))
+	for i, job := range all {
+		text, err := json.Marshal(job)
+		if err != nil {
+			return "", fmt.Errorf("encoding the pods: %w", err)
+		}
+		texts[i] = string(text)
+	}
+	return strings.Join(texts, separator), nil
+}
+
+// separator is between the documents of a question.
+const separator = "\n---\n"
+
+// manifest writes a node, with its labels, taints and size, and the workloads after it.
+func manifest(node *v1.Node, workloads string) (string, error) {
+	text, err := json.Marshal(&v1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: "expander", Labels: node.Labels},
 		Spec:       v1.NodeSpec{Taints: node.Spec.Taints},
 		Status:     v1.NodeStatus{Capacity: node.Status.Capacity, Allocatable: node.Status.Allocatable, Conditions: node.Status.Conditions},
-	}}
-	for _, job := range jobs {
-		documents = append(documents, job)
+	})
+	if err != nil {
+		return "", fmt.Errorf("encoding the node: %w", err)
 	}
-	texts := make([]string, len(documents))
-	for i, document := range documents {
-		text, err := json.Marshal(document)
-		if err != nil {
-			return "", fmt.Errorf("encoding the question: %w", err)
-		}
-		texts[i] = string(text)
-	}
-	return strings.Join(texts, "\n---\n"), nil
+	return string(text) + separator + workloads, nil
 }

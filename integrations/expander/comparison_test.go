@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,8 +49,11 @@ func service(t *testing.T) answers {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var mu sync.Mutex
 	known := map[string]*berthv1alpha1.FitsResponse{}
 	return func(r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
+		mu.Lock()
+		defer mu.Unlock()
 		question := fmt.Sprint(r.GetNodeCount(), r.GetManifest())
 		if answer := known[question]; answer != nil {
 			return answer, nil
@@ -216,7 +220,11 @@ func TestScaleUpsComparedWithTheAutoscalersRules(t *testing.T) {
 		placed, cost := map[string]int32{}, map[string]float64{}
 		for rule, name := range chosen {
 			g := &groups[slices.IndexFunc(groups, func(g group) bool { return g.name == name })]
-			question, err := manifest(g.node(), all)
+			workloads, err := jobs(all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			question, err := manifest(g.node(), workloads)
 			if err != nil {
 				t.Fatal(err)
 			}

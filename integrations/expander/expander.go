@@ -6,8 +6,12 @@ package expander
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,10 +28,12 @@ type Options struct {
 	PriceFile string
 	// Timeout bounds a choice. The autoscaler waits for 5 s.
 	Timeout time.Duration
+	// Parallel is the number of options that the query service is asked about at a time.
+	Parallel int
 }
 
 // Defaults returns the default options.
-func Defaults() Options { return Options{Timeout: 4 * time.Second} }
+func Defaults() Options { return Options{Timeout: 4 * time.Second, Parallel: 4} }
 
 // fitter is the part of the query service that the expander uses.
 type fitter interface {
@@ -44,14 +50,17 @@ type Expander struct {
 
 // New returns an expander whose metrics are in the registry.
 func New(berth fitter, registry prometheus.Registerer, o Options) (*Expander, error) {
+	if o.Parallel < 1 {
+		return nil, fmt.Errorf("--parallel %d: must be 1 or more", o.Parallel)
+	}
 	e := &Expander{
 		options: o, berth: berth,
 		scaleUps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "berth_expander_scale_ups_total", Help: "Scale-ups, by result: chosen, or fallback to all options.",
+			Name: "berth_expander_scale_ups_total", Help: "Scale-ups, by result: chosen, partial without some options, or fallback to all options.",
 		}, []string{"result"}),
 	}
 	registry.MustRegister(e.scaleUps)
-	for _, result := range []string{"chosen", "fallback"} {
+	for _, result := range []string{"chosen", "partial", "fallback"} {
 		e.scaleUps.WithLabelValues(result)
 	}
 	_, err := readPrices(o.PriceFile) // an invalid file is an error at the start
@@ -63,55 +72,126 @@ func New(berth fitter, registry prometheus.Registerer, o Options) (*Expander, er
 func (e *Expander) BestOptions(
 	ctx context.Context, r *grpcplugin.BestOptionsRequest,
 ) (*grpcplugin.BestOptionsResponse, error) {
-	options, err := e.choose(ctx, r)
+	best, failed, err := e.choose(ctx, r)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "No choice, the autoscaler gets all options", "options", len(r.GetOptions()))
 		e.scaleUps.WithLabelValues("fallback").Inc()
 		return &grpcplugin.BestOptionsResponse{Options: r.GetOptions()}, nil
 	}
-	e.scaleUps.WithLabelValues("chosen").Inc()
-	return &grpcplugin.BestOptionsResponse{Options: options}, nil
+	result := "chosen"
+	if failed != nil {
+		klog.FromContext(ctx).Error(failed, "Chosen without some options", "options", len(r.GetOptions()))
+		result = "partial"
+	}
+	e.scaleUps.WithLabelValues(result).Inc()
+	return &grpcplugin.BestOptionsResponse{Options: best}, nil
+}
+
+// verdict is the answer about an option.
+type verdict struct {
+	placed int32
+	cost   float64
+	err    error // why the option was not judged
 }
 
 // choose returns the options with which most pods have a node, and among them the cheapest ones.
 // Every question has the pods of all options, because nodes of one group may also take pods that
-// the autoscaler expects only on others.
-func (e *Expander) choose(ctx context.Context, r *grpcplugin.BestOptionsRequest) ([]*grpcplugin.Option, error) {
+// the autoscaler expects only on others. An option without an answer is not chosen, and failed has
+// the reason; if no other option places a pod, there is no choice.
+func (e *Expander) choose(ctx context.Context, r *grpcplugin.BestOptionsRequest) (best []*grpcplugin.Option, failed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
 	prices, err := readPrices(e.options.PriceFile)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	pods := map[string]*v1.Pod{}
 	for _, o := range r.GetOptions() {
 		if err := podsOf(o, pods); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	var best []*grpcplugin.Option
+	workloads, err := jobs(pods)
+	if err != nil {
+		return nil, nil, err
+	}
 	most, least := int32(-1), math.Inf(1)
-	for _, o := range r.GetOptions() {
-		node, err := template(r, o.GetNodeGroupId())
-		if err != nil {
-			return nil, err
+	var reasons []error
+	for i, v := range e.judge(ctx, r, workloads, prices) {
+		o := r.GetOptions()[i]
+		if v.err != nil {
+			reasons = append(reasons, fmt.Errorf("node group %s: %w", o.GetNodeGroupId(), v.err))
+			continue
 		}
-		text, err := manifest(node, pods)
-		if err != nil {
-			return nil, err
-		}
-		answer, err := e.berth.Fits(ctx, &berthv1alpha1.FitsRequest{Manifest: text, NodeCount: o.GetNodeCount(), Every: true})
-		if err != nil {
-			return nil, fmt.Errorf("asking about node group %s: %w", o.GetNodeGroupId(), err)
-		}
-		cost := float64(o.GetNodeCount()) * prices.of(o.GetNodeGroupId(), node)
-		klog.FromContext(ctx).V(2).Info("Option", "group", o.GetNodeGroupId(), "nodes", o.GetNodeCount(),
-			"pods", answer.GetPlaced(), "of", answer.GetWanted(), "cost", cost)
-		if order := cmp.Or(cmp.Compare(answer.GetPlaced(), most), cmp.Compare(least, cost)); order > 0 {
-			best, most, least = []*grpcplugin.Option{o}, answer.GetPlaced(), cost
+		if order := cmp.Or(cmp.Compare(v.placed, most), cmp.Compare(least, v.cost)); order > 0 {
+			best, most, least = []*grpcplugin.Option{o}, v.placed, v.cost
 		} else if order == 0 {
 			best = append(best, o)
 		}
 	}
-	return best, ctx.Err()
+	if failed = errors.Join(reasons...); failed != nil && most <= 0 {
+		return nil, nil, failed
+	}
+	return best, failed, nil
+}
+
+// judge asks about all options, a few at a time, and returns a verdict for each. Options with most
+// pods come first, because the last ones may get no answer in time.
+func (e *Expander) judge(ctx context.Context, r *grpcplugin.BestOptionsRequest, workloads string, prices *prices) []verdict {
+	options := r.GetOptions()
+	order := make([]int, len(options))
+	for i := range order {
+		order[i] = i
+	}
+	size := func(i int) int { return max(len(options[i].GetPodBytes()), len(options[i].GetPod())) }
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(size(b), size(a)) })
+	next := make(chan int, len(options))
+	for _, i := range order {
+		next <- i
+	}
+	close(next)
+	verdicts := make([]verdict, len(options))
+	var asking sync.WaitGroup
+	for range min(e.options.Parallel, len(options)) {
+		asking.Go(func() {
+			for i := range next {
+				verdicts[i] = e.ask(ctx, r, options[i], workloads, prices)
+			}
+		})
+	}
+	asking.Wait()
+	return verdicts
+}
+
+// interrupted begins the limit of an answer of the query service whose search the deadline ended.
+const interrupted = "the deadline ended the search"
+
+// ask returns the verdict about an option.
+func (e *Expander) ask(
+	ctx context.Context, r *grpcplugin.BestOptionsRequest, o *grpcplugin.Option, workloads string, prices *prices,
+) verdict {
+	if err := ctx.Err(); err != nil {
+		return verdict{err: err}
+	}
+	node, err := template(r, o.GetNodeGroupId())
+	if err != nil {
+		return verdict{err: err}
+	}
+	text, err := manifest(node, workloads)
+	if err != nil {
+		return verdict{err: err}
+	}
+	answer, err := e.berth.Fits(ctx, &berthv1alpha1.FitsRequest{Manifest: text, NodeCount: o.GetNodeCount(), Every: true})
+	if err != nil {
+		return verdict{err: err}
+	}
+	for _, limit := range answer.GetBasis().GetLimits() {
+		if strings.HasPrefix(limit, interrupted) { // the number of pods is too low
+			return verdict{err: errors.New(limit)}
+		}
+	}
+	cost := float64(o.GetNodeCount()) * prices.of(o.GetNodeGroupId(), node)
+	klog.FromContext(ctx).V(2).Info("Option", "group", o.GetNodeGroupId(), "nodes", o.GetNodeCount(),
+		"pods", answer.GetPlaced(), "of", answer.GetWanted(), "cost", cost)
+	return verdict{placed: answer.GetPlaced(), cost: cost}
 }

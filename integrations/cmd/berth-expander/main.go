@@ -21,9 +21,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 
-	"github.com/berth-k8s/berth/client"
 	"github.com/berth-k8s/berth/integrations/expander"
 	"github.com/berth-k8s/berth/integrations/grpcplugin"
+	"github.com/berth-k8s/berth/integrations/serveflags"
 	"github.com/berth-k8s/berth/internal/kube/certfile"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 )
@@ -37,14 +37,15 @@ const grace = 5 * time.Second
 // options are the flags.
 type options struct {
 	expander        expander.Options
-	berth           client.Options
-	url, ca         string
+	berth           serveflags.Flags
 	address, health string
 	cert, key       string
 }
 
-func main() {
-	o := options{expander: expander.Defaults()}
+// newFlags returns the flags with their defaults, and where they are stored.
+func newFlags() (*pflag.FlagSet, *options) {
+	o := &options{expander: expander.Defaults()}
+	o.berth.TokenFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	flags := pflag.NewFlagSet("berth-expander", pflag.ContinueOnError)
 	flags.StringVar(&o.address, "address", "127.0.0.1:8425", "address for the autoscaler's --grpc-expander-url")
 	flags.StringVar(&o.cert, "tls-cert-file", "",
@@ -52,21 +53,23 @@ func main() {
 			"--address must be a loopback address, and TLS is off")
 	flags.StringVar(&o.key, "tls-private-key-file", "", "key of --tls-cert-file")
 	flags.StringVar(&o.health, "health-address", "127.0.0.1:8426", "address of /healthz, /readyz and /metrics, over HTTP")
-	flags.StringVar(&o.url, "berth-url", "https://127.0.0.1:8423", "address of berth serve")
-	flags.StringVar(&o.berth.TokenFile, "berth-token-file", "/var/run/secrets/kubernetes.io/serviceaccount/token",
-		"file with the token for berth serve")
-	flags.StringVar(&o.ca, "berth-ca-file", "", "file with the CA of berth serve; by default, the CAs of the system")
-	flags.BoolVar(&o.berth.Insecure, "berth-insecure", false, "do not verify the certificate of berth serve")
+	o.berth.AddFlags(flags, "file with the token for berth serve")
 	flags.StringVar(&o.expander.PriceFile, "prices", "",
 		"YAML file with the hourly prices of a node under nodeGroups, by name, or under instanceTypes; read for each scale-up")
 	flags.DurationVar(&o.expander.Timeout, "timeout", o.expander.Timeout,
 		"longest time of a choice; the autoscaler waits for 5 s")
+	flags.IntVar(&o.expander.Parallel, "parallel", o.expander.Parallel, "number of options that berth serve is asked about at a time")
+	return flags, o
+}
+
+func main() {
+	flags, o := newFlags()
 	err := flags.Parse(os.Args[1:])
 	if errors.Is(err, pflag.ErrHelp) {
 		return
 	}
 	if err == nil {
-		err = run(&o)
+		err = run(o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "berth-expander:", err)
@@ -78,44 +81,57 @@ func main() {
 func run(o *options) error {
 	ctx, end := signals.Until(context.Background())
 	defer end()
-	if o.ca != "" {
-		var err error
-		if o.berth.CA, err = os.ReadFile(o.ca); err != nil {
-			return err
-		}
-	}
-	berth, err := client.New(o.url, o.berth)
+	s, err := newServer(o)
 	if err != nil {
 		return err
+	}
+	return s.serve(ctx)
+}
+
+// server answers the autoscaler, and probes.
+type server struct {
+	answers, status net.Listener
+	service, health http.Handler
+}
+
+// newServer opens the listeners.
+func newServer(o *options) (*server, error) {
+	berth, err := o.berth.Client()
+	if err != nil {
+		return nil, err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	e, err := expander.New(berth, registry, o.expander)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	answers, err := o.listen()
-	if err != nil {
-		return err
-	}
-	defer answers.Close()
-	status, err := net.Listen("tcp", o.health)
-	if err != nil {
-		return err
-	}
+	s := &server{}
+	_, s.service = grpcplugin.NewExpanderHandler(e, connect.WithReadMaxBytes(mostRequest))
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("/readyz", func(http.ResponseWriter, *http.Request) {}) // without berth serve, it returns all options
-	_, service := grpcplugin.NewExpanderHandler(e, connect.WithReadMaxBytes(mostRequest))
+	s.health = mux
+	if s.answers, err = o.listen(); err != nil {
+		return nil, err
+	}
+	if s.status, err = net.Listen("tcp", o.health); err != nil {
+		return nil, errors.Join(err, s.answers.Close())
+	}
+	return s, nil
+}
+
+// serve answers until the context ends or a listener fails, and closes the listeners.
+func (s *server) serve(ctx context.Context) error {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	health := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	server := &http.Server{Handler: service, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second}
+	health := &http.Server{Handler: s.health, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: s.service, Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second}
 	ended := make(chan error, 2)
-	go func() { ended <- health.Serve(status) }()
-	go func() { ended <- server.Serve(answers) }()
+	go func() { ended <- health.Serve(s.status) }()
+	go func() { ended <- server.Serve(s.answers) }()
 	defer health.Close()
 	select {
 	case err := <-ended:
@@ -146,10 +162,19 @@ func (o *options) listen() (net.Listener, error) {
 		}
 		return plain, nil
 	}
-	files, err := certfile.Read(o.cert, o.key)
+	encrypted, err := o.encrypt(plain)
 	if err != nil {
 		_ = plain.Close()
 		return nil, fmt.Errorf("--tls-cert-file: %w", err)
+	}
+	return encrypted, nil
+}
+
+// encrypt adds TLS with the certificate of the files to a listener.
+func (o *options) encrypt(plain net.Listener) (net.Listener, error) {
+	files, err := certfile.Read(o.cert, o.key)
+	if err != nil {
+		return nil, err
 	}
 	return tls.NewListener(plain, &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: files.Newest, NextProtos: []string{"h2"},

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/kueue/client-go/clientset/versioned"
 
-	"github.com/berth-k8s/berth/client"
 	"github.com/berth-k8s/berth/integrations/kueuecheck"
+	"github.com/berth-k8s/berth/integrations/serveflags"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/signals"
@@ -33,21 +33,17 @@ type options struct {
 	cluster    connect.Flags
 	election   lead.Options
 	controller kueuecheck.Options
-	berth      client.Options
-	url, ca    string
+	berth      serveflags.Flags
 	address    string
 }
 
-func main() {
-	o := options{election: lead.Defaults("berth-kueue"), controller: kueuecheck.Defaults()}
+// newFlags returns the flags with their defaults, and where they are stored.
+func newFlags() (*pflag.FlagSet, *options) {
+	o := &options{election: lead.Defaults("berth-kueue"), controller: kueuecheck.Defaults()}
 	flags := pflag.NewFlagSet("berth-kueue", pflag.ContinueOnError)
 	o.cluster.AddFlags(flags)
 	o.election.AddFlags(flags)
-	flags.StringVar(&o.url, "berth-url", "https://127.0.0.1:8423", "address of berth serve")
-	flags.StringVar(&o.berth.TokenFile, "berth-token-file", "",
-		"file with the token for berth serve; by default, the token for the API server")
-	flags.StringVar(&o.ca, "berth-ca-file", "", "file with the CA of berth serve; by default, the CAs of the system")
-	flags.BoolVar(&o.berth.Insecure, "berth-insecure", false, "do not verify the certificate of berth serve")
+	o.berth.AddFlags(flags, "file with the token for berth serve; by default, the token for the API server")
 	flags.StringVar(&o.address, "health-address", "127.0.0.1:8424", "address of /healthz, /readyz and /metrics, over HTTP")
 	flags.DurationVar(&o.controller.Hold, "hold", o.controller.Hold, "longest time that the places of a Ready workload are reserved")
 	flags.DurationVar(&o.controller.Patience, "patience", o.controller.Patience,
@@ -57,12 +53,17 @@ func main() {
 	flags.DurationVar(&o.controller.RetryMost, "retry-max", o.controller.RetryMost, "longest delay of a retry")
 	flags.Float64Var(&o.controller.Rate, "questions-per-second", o.controller.Rate, "limit on questions to berth serve")
 	flags.DurationVar(&o.controller.Timeout, "question-timeout", o.controller.Timeout, "longest time of a question")
+	return flags, o
+}
+
+func main() {
+	flags, o := newFlags()
 	err := flags.Parse(os.Args[1:])
 	if errors.Is(err, pflag.ErrHelp) {
 		return
 	}
 	if err == nil {
-		err = run(&o)
+		err = run(o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "berth-kueue:", err)
@@ -78,15 +79,10 @@ func run(o *options) error {
 	if err != nil {
 		return err
 	}
-	if o.ca != "" {
-		if o.berth.CA, err = os.ReadFile(o.ca); err != nil {
-			return err
-		}
-	}
 	if o.berth.TokenFile = cmp.Or(o.berth.TokenFile, config.BearerTokenFile); o.berth.TokenFile == "" {
 		o.berth.Token = config.BearerToken
 	}
-	berth, err := client.New(o.url, o.berth)
+	berth, err := o.berth.Client()
 	if err != nil {
 		return err
 	}

@@ -188,10 +188,13 @@ func webhooks(file, url string, ca []byte) (string, error) {
 
 // startCheck starts berth-kueue, which has the permissions of its manifest.
 func (b *bench) startCheck(ctx context.Context) error {
+	if _, err := b.kubectl(ctx, "", "create", "namespace", "berth-system"); err != nil {
+		return err
+	}
 	if _, err := b.kubectl(ctx, "", "apply", "-f", b.Path("berth-kueue.yaml")); err != nil {
 		return err
 	}
-	token, err := b.kubectl(ctx, "", "create", "token", "berth-kueue", "--namespace", metav1.NamespaceSystem, "--duration", "6h")
+	token, err := b.kubectl(ctx, "", "create", "token", "berth-kueue", "--namespace", "berth-system", "--duration", "6h")
 	if err != nil {
 		return err
 	}

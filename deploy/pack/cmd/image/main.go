@@ -35,13 +35,14 @@ func run() error {
 	version := flag.String("version", "", "version (default: by git)")
 	push := flag.Bool("push", false, "push the image to the registry that -image names")
 	node := flag.Bool("node", false, "with the kubelet, to be copied to machines for berth agent")
+	integrations := flag.Bool("integrations", false, "with berth-kueue and berth-expander")
 	flag.Parse()
 
 	source, err := sourceOf(*root, *version)
 	if err != nil {
 		return err
 	}
-	source.Reference, source.Node = *reference, *node
+	source.Reference, source.Node, source.Integrations = *reference, *node, *integrations
 	if source.Reference == "" {
 		source.Reference = "registry.example.com/berth:" + source.Version
 	}
@@ -63,7 +64,7 @@ func run() error {
 			return err
 		}
 		if err := pack.Compile(*root, pack.Platform{OS: "linux", Architecture: architecture}, source.Version, folder,
-			pack.ImagePrograms(*node)...); err != nil {
+			pack.ImagePrograms(*node, *integrations)...); err != nil {
 			return err
 		}
 		source.Binaries[architecture] = folder
