@@ -27,12 +27,18 @@ import (
 	"github.com/berth-k8s/berth/internal/queryserver"
 )
 
-// service returns Berth's query service of a cluster without nodes. It answers equal questions
-// equally: otherwise, the random choice among equal nodes changes the number of pods by a few.
-func service(t *testing.T) answers {
+// queries returns Berth's query service of a cluster with small nodes, and the context of a caller.
+func queries(t testing.TB, nodes int) (*queryserver.Server, context.Context) {
 	t.Helper()
 	api := apitest.New(t)
 	api.Set("namespaces", apitest.Object{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "default"}})
+	for i := range nodes {
+		name := fmt.Sprintf("node-%d", i)
+		size := map[string]any{"cpu": "250m", "memory": "16Gi", "pods": "110"}
+		api.Set("nodes", apitest.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": name,
+			"labels": map[string]any{v1.LabelHostname: name, v1.LabelTopologyZone: []string{"a", "b"}[i%2]}},
+			"status": map[string]any{"capacity": size, "allocatable": size}})
+	}
 	o := queryserver.Defaults()
 	o.Running = func(_ context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
 		return config.RunningOf(nil, leases, nil, at)
@@ -49,6 +55,14 @@ func service(t *testing.T) answers {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, local
+}
+
+// service returns the query service of a cluster without nodes. It answers equal questions equally:
+// otherwise, the random choice among equal nodes changes the number of pods by a few.
+func service(t *testing.T) answers {
+	t.Helper()
+	s, local := queries(t, 0)
 	var mu sync.Mutex
 	known := map[string]*berthv1alpha1.FitsResponse{}
 	return func(r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
