@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestIntegrationsAreKnown compares the kustomization with all integrations with a stored one, which
-// test/e2e_deploy gives to an API server.
+// TestIntegrationsAreKnown compares the kustomization of all integrations with a stored one, which
+// test/e2e_deploy applies to an API server.
 func TestIntegrationsAreKnown(t *testing.T) {
 	objects := kustomized(t, "second-scheduler", "serve", "serve-tls", "../../../integrations/deploy/kueue", "../../../integrations/deploy/expander")
 	file := filepath.Join("testdata", "integrations.yaml")

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy has the kustomize components that install the integrations in a cluster.
-package deploy
+// Package components has the kustomize components that install the integrations in a cluster.
+package components
 
 import (
 	"embed"

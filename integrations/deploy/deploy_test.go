@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package deploy
+package components
 
 import (
 	"net"
@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-var components = []string{"kueue", "expander"}
+var all = []string{"kueue", "expander"}
 
 // of returns the objects of a type.
 func of[T any](t *testing.T, component string) (found []T) {
@@ -69,7 +69,7 @@ func flag(t *testing.T, component, name string) string {
 // TestPodsAreRestricted verifies the requirements of the Pod Security Standard "restricted", which
 // the namespace enforces.
 func TestPodsAreRestricted(t *testing.T) {
-	for _, component := range components {
+	for _, component := range all {
 		pod := one[*appsv1.Deployment](t, component).Spec.Template.Spec
 		if s := pod.SecurityContext; s == nil || !ptr.Deref(s.RunAsNonRoot, false) || s.SeccompProfile == nil ||
 			s.SeccompProfile.Type != v1.SeccompProfileTypeRuntimeDefault {
@@ -97,8 +97,8 @@ func TestPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// TestPortsAreServed verifies that probes, the Service and the policy use ports on which the program
-// listens on all addresses.
+// TestPortsAreServed verifies that the program listens on the ports of probes, the Service and the
+// policy, on all addresses.
 func TestPortsAreServed(t *testing.T) {
 	for component, listens := range map[string]map[string]string{
 		"kueue":    {"health": "health-address"},
@@ -153,7 +153,7 @@ func TestPortsAreServed(t *testing.T) {
 // TestFilesAreMounted verifies that each file in the arguments is in a volume, and that the key of
 // berth serve is in none.
 func TestFilesAreMounted(t *testing.T) {
-	for _, component := range components {
+	for _, component := range all {
 		pod := one[*appsv1.Deployment](t, component).Spec.Template.Spec
 		used := map[string]bool{}
 		for _, arg := range pod.Containers[0].Args {
@@ -200,7 +200,7 @@ func TestTheQueryServiceIsReached(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, component := range components {
+	for _, component := range all {
 		at, err := url.Parse(flag(t, component, "berth-url"))
 		if err != nil || at.Scheme != "https" || at.Hostname() != service.Name+"."+service.Namespace+".svc" ||
 			intstr.Parse(at.Port()).IntVal != service.Spec.Ports[0].Port {
@@ -223,8 +223,8 @@ func TestTheQueryServiceIsReached(t *testing.T) {
 	}
 }
 
-// TestTheExpanderReadsNothing verifies that its account has only the permissions that berth serve
-// requires for complete answers.
+// TestTheExpanderReadsNothing verifies that its account has only the permissions required by berth
+// serve.
 func TestTheExpanderReadsNothing(t *testing.T) {
 	text, err := Text("expander")
 	if err != nil {

@@ -58,7 +58,7 @@ func queries(t testing.TB, nodes int) (*queryserver.Server, context.Context) {
 	return s, local
 }
 
-// service returns the query service of a cluster without nodes. It answers equal questions equally:
+// service returns the query service of a cluster without nodes. Equal questions have equal results:
 // otherwise, the random choice among equal nodes changes the number of pods by a few.
 func service(t *testing.T) answers {
 	t.Helper()

@@ -24,11 +24,11 @@ import (
 
 // Options configures an [Expander].
 type Options struct {
-	// PriceFile has the prices of nodes; "" means that no price is known.
+	// PriceFile has the prices of nodes; "" means none.
 	PriceFile string
 	// Timeout bounds a choice. The autoscaler waits for 5 s.
 	Timeout time.Duration
-	// Parallel is the number of options that the query service is asked about at a time.
+	// Parallel bounds the number of concurrent questions to the query service.
 	Parallel int
 }
 
@@ -48,7 +48,7 @@ type Expander struct {
 	scaleUps *prometheus.CounterVec
 }
 
-// New returns an expander whose metrics are in the registry.
+// New returns an expander with its metrics in the registry.
 func New(berth fitter, registry prometheus.Registerer, o Options) (*Expander, error) {
 	if o.Parallel < 1 {
 		return nil, fmt.Errorf("--parallel %d: must be 1 or more", o.Parallel)
@@ -87,17 +87,17 @@ func (e *Expander) BestOptions(
 	return &grpcplugin.BestOptionsResponse{Options: best}, nil
 }
 
-// verdict is the answer about an option.
+// verdict is the result of a question about an option.
 type verdict struct {
 	placed int32
 	cost   float64
-	err    error // why the option was not judged
+	err    error // the reason for no judgement
 }
 
-// choose returns the options with which most pods have a node, and among them the cheapest ones.
-// Every question has the pods of all options, because nodes of one group may also take pods that
-// the autoscaler expects only on others. An option without an answer is not chosen, and failed has
-// the reason; if no other option places a pod, there is no choice.
+// choose returns the options that place most pods, and among them the cheapest ones. Every question
+// has the pods of all options, because nodes of one group may also take pods expected only on
+// another group. An unjudged option is not chosen, and failed has the reason. If the judged options
+// place no pod, choose returns the reason as an error.
 func (e *Expander) choose(ctx context.Context, r *grpcplugin.BestOptionsRequest) (best []*grpcplugin.Option, failed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
@@ -135,8 +135,8 @@ func (e *Expander) choose(ctx context.Context, r *grpcplugin.BestOptionsRequest)
 	return best, failed, nil
 }
 
-// judge asks about all options, a few at a time, and returns a verdict for each. Options with most
-// pods come first, because the last ones may get no answer in time.
+// judge returns a verdict for each option. Questions run in parallel, beginning with the largest
+// number of pods, because the time may not suffice for the last ones.
 func (e *Expander) judge(ctx context.Context, r *grpcplugin.BestOptionsRequest, workloads string, prices *prices) []verdict {
 	options := r.GetOptions()
 	order := make([]int, len(options))
@@ -151,23 +151,23 @@ func (e *Expander) judge(ctx context.Context, r *grpcplugin.BestOptionsRequest, 
 	}
 	close(next)
 	verdicts := make([]verdict, len(options))
-	var asking sync.WaitGroup
+	var querying sync.WaitGroup
 	for range min(e.options.Parallel, len(options)) {
-		asking.Go(func() {
+		querying.Go(func() {
 			for i := range next {
-				verdicts[i] = e.ask(ctx, r, options[i], workloads, prices)
+				verdicts[i] = e.query(ctx, r, options[i], workloads, prices)
 			}
 		})
 	}
-	asking.Wait()
+	querying.Wait()
 	return verdicts
 }
 
-// interrupted begins the limit of an answer of the query service whose search the deadline ended.
+// interrupted begins the limit in the response to a search ended by the deadline.
 const interrupted = "the deadline ended the search"
 
-// ask returns the verdict about an option.
-func (e *Expander) ask(
+// query returns the verdict about an option.
+func (e *Expander) query(
 	ctx context.Context, r *grpcplugin.BestOptionsRequest, o *grpcplugin.Option, workloads string, prices *prices,
 ) verdict {
 	if err := ctx.Err(); err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/integrations/grpcplugin"
 )
 
-// answers is a query service.
+// answers is a query service without a context.
 type answers func(*berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error)
 
 func (a answers) Fits(_ context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {

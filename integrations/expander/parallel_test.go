@@ -22,15 +22,15 @@ import (
 	"github.com/berth-k8s/berth/integrations/grpcplugin"
 )
 
-// asks is a query service that is asked with a context.
-type asks func(context.Context, *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error)
+// queryFunc is a query service as a function.
+type queryFunc func(context.Context, *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error)
 
-func (a asks) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
+func (a queryFunc) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
 	return a(ctx, r)
 }
 
-// scaleUp returns a scale-up by nodes of the groups, for a number of pods. Each node has the name of
-// its group as label "pool".
+// scaleUp returns a scale-up by nodes of the groups, for a number of pods. The label "pool" of a
+// node is the name of its group.
 func scaleUp(t testing.TB, pods int, groups ...string) *grpcplugin.BestOptionsRequest {
 	t.Helper()
 	r := &grpcplugin.BestOptionsRequest{NodeBytesMap: map[string][]byte{}}
@@ -82,8 +82,8 @@ func groupOf(r *berthv1alpha1.FitsRequest) string {
 	return group
 }
 
-// TestAnOptionWithoutAnAnswerIsNotChosen verifies on a fake clock that options are not chosen by an
-// error, by no answer in time, or by the pods that an interrupted search has counted.
+// TestAnOptionWithoutAnAnswerIsNotChosen verifies on a fake clock that options are not chosen after
+// an error, a timeout, or an interrupted search.
 func TestAnOptionWithoutAnAnswerIsNotChosen(t *testing.T) {
 	for name, c := range map[string]struct {
 		placed map[string]int32
@@ -96,7 +96,7 @@ func TestAnOptionWithoutAnAnswerIsNotChosen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				registry := prometheus.NewRegistry()
-				e, err := New(asks(func(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
+				e, err := New(queryFunc(func(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
 					switch group := groupOf(r); group {
 					case "failed":
 						return nil, errors.New("broken")
@@ -136,14 +136,14 @@ func TestAnOptionWithoutAnAnswerIsNotChosen(t *testing.T) {
 	}
 }
 
-// TestOptionsAreAskedAboutAtTheSameTime verifies on a fake clock that 20 questions of a second end in
-// five seconds, four at a time, and that the options with most pods are the first ones.
+// TestOptionsAreAskedAboutAtTheSameTime verifies on a fake clock that 20 questions of a second end
+// in five seconds, four at a time, beginning with the largest number of pods.
 func TestOptionsAreAskedAboutAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running, most, asked atomic.Int32
 		o := Defaults()
 		o.Timeout = time.Minute
-		e, err := New(asks(func(_ context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
+		e, err := New(queryFunc(func(_ context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
 			if groupOf(r) == "g-19" && asked.Load() >= 4 {
 				t.Error("the option with most pods is not one of the first")
 			}
@@ -184,7 +184,7 @@ func twenty() (groups []string) {
 func TestTheQueryServiceNamesAnInterruptedSearch(t *testing.T) {
 	s, local := queries(t, 1)
 	within := time.Millisecond
-	e, err := New(asks(func(_ context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
+	e, err := New(queryFunc(func(_ context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
 		limited, cancel := context.WithTimeout(local, within)
 		defer cancel()
 		r.Count = 50_000
@@ -199,7 +199,7 @@ func TestTheQueryServiceNamesAnInterruptedSearch(t *testing.T) {
 	}
 	r := scaleUp(t, 1, "g")
 	for ; ; within *= 2 {
-		v := e.ask(t.Context(), r, r.GetOptions()[0], workloads, &prices{})
+		v := e.query(t.Context(), r, r.GetOptions()[0], workloads, &prices{})
 		if v.err == nil {
 			t.Fatalf("within %v, the verdict is %+v, want an error that begins with %q", within, v, interrupted)
 		}
@@ -210,8 +210,7 @@ func TestTheQueryServiceNamesAnInterruptedSearch(t *testing.T) {
 	}
 }
 
-// BenchmarkTwentyOptions chooses among 20 options for 100 pods, next to 1,000 nodes that have no room
-// for them.
+// BenchmarkTwentyOptions chooses among 20 options for 100 pods, next to 1,000 full nodes.
 func BenchmarkTwentyOptions(b *testing.B) {
 	s, local := queries(b, 1000)
 	r := scaleUp(b, 100, twenty()...)
@@ -225,7 +224,7 @@ func BenchmarkTwentyOptions(b *testing.B) {
 			o := Defaults()
 			o.Parallel, o.Timeout = parallel, time.Minute
 			registry := prometheus.NewRegistry()
-			e, err := New(asks(func(_ context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
+			e, err := New(queryFunc(func(_ context.Context, r *berthv1alpha1.FitsRequest) (*berthv1alpha1.FitsResponse, error) {
 				return s.Fits(local, r)
 			}), registry, o)
 			if err != nil {

@@ -88,7 +88,7 @@ type Controller struct {
 	reserved  prometheus.Gauge
 }
 
-// New returns a controller whose metrics are in the registry.
+// New returns a controller with its metrics in the registry.
 func New(
 	client versioned.Interface, core kubernetes.Interface, berth fitter, registry prometheus.Registerer, o Options,
 ) (*Controller, error) {
@@ -134,7 +134,7 @@ func New(
 	return c, c.kube.Core().V1().Pods().Informer().AddIndexers(cache.Indexers{byWorkload: owners})
 }
 
-// trim drops the parts of a pod that the controller does not read.
+// trim drops the unread parts of a pod.
 func trim(object any) (any, error) {
 	if p, ok := object.(*v1.Pod); ok {
 		p.ManagedFields, p.Spec, p.Status = nil, v1.PodSpec{NodeName: p.Spec.NodeName}, v1.PodStatus{Phase: p.Status.Phase}
@@ -142,7 +142,7 @@ func trim(object any) (any, error) {
 	return object, nil
 }
 
-// ended reports whether the object is a pod that has released its node's room.
+// ended reports whether the object is a terminated pod, without room on its node.
 func ended(object any) bool {
 	p, ok := object.(*v1.Pod)
 	return ok && (p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed)

@@ -17,18 +17,18 @@ import (
 	kueue "sigs.k8s.io/kueue/apis/kueue/v1beta2"
 	kueuefake "sigs.k8s.io/kueue/client-go/clientset/versioned/fake"
 
-	root "github.com/berth-k8s/berth/deploy"
-	"github.com/berth-k8s/berth/integrations/deploy"
+	"github.com/berth-k8s/berth/deploy"
+	components "github.com/berth-k8s/berth/integrations/deploy"
 )
 
-// TestRightsAreThoseUsed verifies that the manifests grant exactly the requests of a controller that
-// decides a workload, the Lease, and what berth serve requires for complete answers.
+// TestRightsAreThoseUsed verifies that the manifests grant exactly the requests for a decision, the
+// Lease, and the permissions required by berth serve.
 func TestRightsAreThoseUsed(t *testing.T) {
-	text, err := deploy.Text("kueue")
+	text, err := components.Text("kueue")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rights, err := root.Granted(text, root.Namespace, "berth-kueue")
+	rights, err := deploy.Granted(text, deploy.Namespace, "berth-kueue")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestRightsAreThoseUsed(t *testing.T) {
 			if sub := action.GetSubresource(); sub != "" {
 				resource += "/" + sub
 			}
-			want[root.Right{Verb: action.GetVerb(), Group: action.GetResource().Group, Resource: resource}.String()] = true
+			want[deploy.Right{Verb: action.GetVerb(), Group: action.GetResource().Group, Resource: resource}.String()] = true
 		}
 		return maps.Equal(want, granted), nil
 	})

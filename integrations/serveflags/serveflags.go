@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serveflags has the flags with which the integrations reach a query service of Berth.
+// Package serveflags has the flags of the integrations for reaching a query service of Berth.
 package serveflags
 
 import (

@@ -56,7 +56,7 @@ func TestPages(t *testing.T) {
 			}
 			// The folder has the files of the source tree, the reader's working directory, that
 			// pages use.
-			for _, link := range []string{"deploy", "hack", "Makefile", "go.mod", ".berth"} {
+			for _, link := range []string{"deploy", "integrations", "hack", "Makefile", "go.mod", ".berth"} {
 				from := root
 				if link == ".berth" {
 					from = work

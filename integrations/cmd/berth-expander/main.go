@@ -1,7 +1,7 @@
 // Copyright The Berth Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command berth-expander is an expander for --expander=grpc of the cluster autoscaler, which asks a
+// Command berth-expander is an expander for --expander=grpc of the cluster autoscaler. It queries a
 // query service of Berth.
 package main
 
@@ -58,7 +58,7 @@ func newFlags() (*pflag.FlagSet, *options) {
 		"YAML file with the hourly prices of a node under nodeGroups, by name, or under instanceTypes; read for each scale-up")
 	flags.DurationVar(&o.expander.Timeout, "timeout", o.expander.Timeout,
 		"longest time of a choice; the autoscaler waits for 5 s")
-	flags.IntVar(&o.expander.Parallel, "parallel", o.expander.Parallel, "number of options that berth serve is asked about at a time")
+	flags.IntVar(&o.expander.Parallel, "parallel", o.expander.Parallel, "maximum number of concurrent questions to berth serve")
 	return flags, o
 }
 
@@ -88,7 +88,7 @@ func run(o *options) error {
 	return s.serve(ctx)
 }
 
-// server answers the autoscaler, and probes.
+// server serves the autoscaler, and probes.
 type server struct {
 	answers, status net.Listener
 	service, health http.Handler
@@ -122,7 +122,7 @@ func newServer(o *options) (*server, error) {
 	return s, nil
 }
 
-// serve answers until the context ends or a listener fails, and closes the listeners.
+// serve runs until the context ends or a listener fails, and closes the listeners.
 func (s *server) serve(ctx context.Context) error {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)

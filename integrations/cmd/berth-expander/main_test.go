@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/util/cert"
 
 	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
-	"github.com/berth-k8s/berth/integrations/deploy"
+	components "github.com/berth-k8s/berth/integrations/deploy"
 	"github.com/berth-k8s/berth/integrations/grpcplugin"
 )
 
@@ -45,7 +45,7 @@ func parse(t *testing.T, args ...string) *options {
 
 // TestTheManifestsFlags verifies that the program accepts the arguments of its manifest.
 func TestTheManifestsFlags(t *testing.T) {
-	args, err := deploy.Arguments("expander")
+	args, err := components.Arguments("expander")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,13 +6,13 @@ package main
 import (
 	"testing"
 
-	"github.com/berth-k8s/berth/integrations/deploy"
+	components "github.com/berth-k8s/berth/integrations/deploy"
 )
 
 // TestTheManifestsFlags verifies that the program accepts the arguments of its manifest, and that
 // the Lease is the one that its role names.
 func TestTheManifestsFlags(t *testing.T) {
-	args, err := deploy.Arguments("kueue")
+	args, err := components.Arguments("kueue")
 	if err != nil {
 		t.Fatal(err)
 	}
