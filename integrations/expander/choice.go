@@ -6,6 +6,7 @@ package expander
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -63,11 +64,11 @@ func template(r *grpcplugin.BestOptionsRequest, group string) (*v1.Node, error) 
 		encoded = r.GetNodeMap()[group]
 	}
 	if encoded == nil {
-		return nil, fmt.Errorf("node group %s has no template node", group)
+		return nil, errors.New("no template node")
 	}
 	node := &v1.Node{}
 	if err := node.Unmarshal(encoded); err != nil {
-		return nil, fmt.Errorf("decoding the template node of node group %s: %w", group, err)
+		return nil, fmt.Errorf("decoding the template node: %w", err)
 	}
 	return node, nil
 }
