@@ -180,7 +180,7 @@ func TestFilesAreMounted(t *testing.T) {
 	}
 }
 
-// TestTheQueryServiceIsReached verifies that the address is that of the component serve, and that
+// TestTheQueryServiceIsReached verifies that the address belongs to the component serve, and that
 // the policy allows it and DNS.
 func TestTheQueryServiceIsReached(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/kustomize/components/serve/serve.yaml")

@@ -10,7 +10,7 @@ import (
 )
 
 // TestTheManifestsFlags verifies that the program accepts the arguments of its manifest, and that
-// the Lease is the one that its role names.
+// its role permits the Lease.
 func TestTheManifestsFlags(t *testing.T) {
 	args, err := components.Arguments("kueue")
 	if err != nil {
