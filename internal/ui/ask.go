@@ -112,7 +112,7 @@ func (a *asker) limitRequests(then http.Handler) http.HandlerFunc {
 	}
 }
 
-// answered bounds the time for the client to read a response that is written at once.
+// answered bounds the time for the client to read a response.
 type answered struct{ http.ResponseWriter }
 
 func (a answered) Write(data []byte) (int, error) {

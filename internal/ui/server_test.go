@@ -416,7 +416,7 @@ func TestScoresAreAsManyAsRequested(t *testing.T) {
 	}
 }
 
-// TestGroupsAreExplained asks about a pod group, and about one that does not exist.
+// TestGroupsAreExplained asks about an existing pod group and about a missing one.
 func TestGroupsAreExplained(t *testing.T) {
 	s, api := serving(t)
 	api.Set("podgroups", apitest.Object{"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": map[string]any{"namespace": "default", "name": "train"},

@@ -162,7 +162,7 @@ func (k answers[A]) known(key [sha256.Size]byte) *box[A] {
 
 // ask returns the cached response. If there is none, ask waits for the source's turn and calls
 // question. Both together take AskTimeout at most. Responses in use are renewed before they expire,
-// so that the callers of a busy source do not wait for a review all at once.
+// so that the callers of a busy source do not all wait for a review.
 func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byte, question func(context.Context) (A, error)) (A, error) {
 	known := k.known(key)
 	if known == nil {
