@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -159,7 +160,7 @@ func (p *pair) askedToGo(t *testing.T, seen *witness) time.Duration {
 	leads := p.busyLeader(t)
 	before := p.holder(t)
 	asked := time.Now()
-	if err := leads.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := leads.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
 	}
 	switch err := <-leads.ended; {
@@ -198,18 +199,21 @@ func (p *pair) holder(t *testing.T) string {
 }
 
 // strike kills a leader, or suspends it like a paused machine. The returned function resumes a
-// suspended leader, which must end because another replica leads.
+// suspended leader, which must end because another replica leads. On a busy machine, a leader may
+// have ended before, because it could not renew the Lease in time.
 func (r *replica) strike(t *testing.T, asleep bool) (awake func()) {
 	t.Helper()
-	if !asleep {
-		if err := r.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+	sent := syscall.SIGKILL
+	if asleep {
+		sent = syscall.SIGSTOP
+	}
+	err := r.cmd.Process.Signal(sent)
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+	if !asleep || err != nil {
 		<-r.ended
 		return func() {}
-	}
-	if err := r.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
 	}
 	return func() {
 		t.Helper()
