@@ -65,7 +65,7 @@ var parts = []part{
 	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
 		// The packages that take longest start first, so that they do not run last.
 		return []command{
-			goTest(".", "-timeout", "20m", "./internal/engine/cycle", "./internal/controller/rebalance",
+			goTest(".", "-timeout", "40m", "./internal/engine/cycle", "./internal/controller/rebalance",
 				"./internal/engine/decide", "./..."),
 			goTest("deploy/pack", anew, "./..."),
 			goTest("integrations", anew, "./..."),
@@ -73,11 +73,11 @@ var parts = []part{
 	}},
 	{"fuzz", "every parser, with input made for the moment", computing, 2, listFuzzers},
 	{"controlplane", "the API server, etcd and the workload controllers", live, 1, func(options) ([]command, error) {
-		return []command{goTest("controlplane", anew, "-p", "2", "-timeout", "20m", "./...")}, nil
+		return []command{goTest("controlplane", anew, "-p", "2", "-timeout", "40m", "./...")}, nil
 	}},
 	{"live", "against upstream's code and on live clusters", live, 1, func(options) ([]command, error) {
 		// The packages that take longest start first here as well.
-		return []command{goTest("test", anew, "-p", "3", "-timeout", "20m",
+		return []command{goTest("test", anew, "-p", "3", "-timeout", "40m",
 			"./e2e_node", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
