@@ -178,7 +178,9 @@ func load(t *testing.T, client kubernetes.Interface, scheduler string, perSecond
 			}
 		}
 	}()
-	return func() int { cancel(); <-done; return int(made.Load()) }
+	stop = func() int { cancel(); <-done; return int(made.Load()) }
+	t.Cleanup(func() { stop() }) // also if the test fails before
+	return stop
 }
 
 // allPlaced waits until every pod of the scheduler has a node and there are at least the given
