@@ -5,6 +5,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
@@ -28,6 +30,10 @@ func newServeCommand() *cobra.Command {
 			cfg, err := p.cluster.Config("berth-serve")
 			if err != nil {
 				return err
+			}
+			// Half of the collections of a heap that changes little: each delays the questions.
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(200)
 			}
 			options.Parse = parseOnPage
 			options.Parsed(cmd.Flags())

@@ -164,10 +164,10 @@ func (l *lane) resolve(d *demand, namespace string) (models []*v1.Pod, err error
 		models = []*v1.Pod{model}
 	}
 	admitted := make([]*v1.Pod, len(models))
-	for i, p := range models {
-		p = p.DeepCopy()
+	for i := range models {
+		p := *models[i] // admission copies what it changes
 		p.Spec.NodeName, p.ResourceVersion, p.UID, p.DeletionTimestamp, p.Status = "", "", "", nil, v1.PodStatus{}
-		if admitted[i], err = l.admit(p); err != nil {
+		if admitted[i], err = l.admit(&p); err != nil {
 			return nil, err
 		}
 		if name := admitted[i].Spec.SchedulerName; l.deciders[name] == nil {

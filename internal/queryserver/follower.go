@@ -28,15 +28,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
-// backlog is the number of changes buffered per lane. A lane with a full backlog delays the
-// watches.
-const backlog = 4096
-
-// follower follows all kinds that decisions depend on, and passes the changes to every lane.
+// follower follows all kinds that decisions depend on, and applies the changes to every lane.
 type follower struct {
 	client *snapshot.Client
 	lanes  []*lane
-	tasks  chan func(*lane) // taken by any free lane
+	free   chan *lane // lanes without a question
 
 	mu      sync.Mutex
 	kinds   int // number of kinds
@@ -47,10 +43,12 @@ type follower struct {
 
 // newFollower returns a follower with this number of lanes.
 func newFollower(client *snapshot.Client, lanes int) *follower {
-	f := &follower{client: client, tasks: make(chan func(*lane)), listed: map[string]bool{}, missing: map[string]string{},
+	f := &follower{client: client, free: make(chan *lane, lanes), listed: map[string]bool{}, missing: map[string]string{},
 		ready: make(chan struct{}), kinds: len(snapshot.Kinds())}
 	for range lanes {
-		f.lanes = append(f.lanes, newLane())
+		l := &lane{world: world.Open(nil)}
+		f.lanes = append(f.lanes, l)
+		f.free <- l
 	}
 	return f
 }
@@ -58,11 +56,8 @@ func newFollower(client *snapshot.Client, lanes int) *follower {
 // run follows the cluster until the context ends.
 func (f *follower) run(ctx context.Context) {
 	var running sync.WaitGroup
-	for _, l := range f.lanes {
-		running.Go(func() { l.run(ctx, f.tasks) })
-	}
 	for _, k := range snapshot.Kinds() {
-		s := &sink{follower: f, ctx: ctx, kind: k, there: map[cluster.Name]metav1.Object{}}
+		s := &sink{follower: f, kind: k, there: map[cluster.Name]metav1.Object{}, models: models{}}
 		source := f.client.Source(k)
 		list := source.List
 		source.List = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -107,12 +102,14 @@ func (f *follower) unreadable() (lines []string) {
 	return lines
 }
 
-// do calls task in a free lane, and waits until it returns.
+// do calls task with a free lane. A task must end with its context.
 func (f *follower) do(ctx context.Context, task func(*lane)) error {
-	done := make(chan struct{})
 	select {
-	case f.tasks <- func(l *lane) { defer close(done); task(l) }:
-		<-done // a task ends with its context
+	case l := <-f.free:
+		defer func() { f.free <- l }()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		task(l)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -122,11 +119,11 @@ func (f *follower) do(ctx context.Context, task func(*lane)) error {
 // sink passes the objects of one kind to the lanes. Only the goroutine of its feed uses it.
 type sink struct {
 	*follower
-	ctx  context.Context
 	kind snapshot.Kind
 
 	there  map[cluster.Name]metav1.Object // the last known objects
-	listed map[cluster.Name]bool          // objects of the list in progress; nil between lists
+	models models
+	listed map[cluster.Name]bool // objects of the list in progress; nil between lists
 }
 
 func (s *sink) sink() feed.Sink {
@@ -146,7 +143,7 @@ func (s *sink) sink() feed.Sink {
 	}
 }
 
-// send passes a change to every lane. It waits for a lane with a full backlog.
+// send applies a change to every lane. It waits for the questions in progress.
 func (s *sink) send(object metav1.Object, gone bool) {
 	name := cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
 	if s.listed != nil && !gone {
@@ -155,41 +152,24 @@ func (s *sink) send(object metav1.Object, gone bool) {
 	if known := s.there[name]; known != nil && !gone && known.GetResourceVersion() == object.GetResourceVersion() {
 		return // listed again, unchanged
 	}
-	if object.SetManagedFields(nil); gone {
+	object.SetManagedFields(nil)
+	if p, ok := object.(*v1.Pod); ok {
+		s.models.share(p, gone)
+	}
+	if gone {
 		delete(s.there, name)
 	} else {
 		s.there[name] = object
 	}
 	for _, l := range s.lanes {
-		select {
-		case l.changes <- change{object: object, gone: gone}:
-		case <-s.ctx.Done():
-			return
-		}
+		l.apply(object, gone)
 	}
 }
 
-// setProfiles replaces the profiles of every lane, after the changes that arrived before.
-func (f *follower) setProfiles(ctx context.Context, profiles []*plugins.Profile) {
-	for _, l := range f.lanes {
-		select {
-		case l.changes <- change{profiles: profiles}:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// change is the new state of an object, or its deletion, or new profiles.
-type change struct {
-	object   metav1.Object
-	gone     bool
-	profiles []*plugins.Profile
-}
-
-// lane processes questions in a World, one at a time. Its goroutine owns all fields but changes. A
-// lane of a follower follows the watches; the lane of a fork does not.
+// lane is a World that answers questions, one at a time. The lane of a fork does not follow the
+// watches.
 type lane struct {
-	changes  chan change
+	mu       sync.Mutex // held by questions, and while a change is applied
 	world    *world.World
 	profiles []*plugins.Profile
 	deciders map[string]*decider // by scheduler name
@@ -202,40 +182,18 @@ type decider struct {
 	profile *plugins.Profile
 }
 
-// newLane returns a lane of an empty world.
-func newLane() *lane { return &lane{changes: make(chan change, backlog), world: world.Open(nil)} }
-
-// run applies changes and performs tasks until the context ends. A task sees all changes that
-// arrived before it.
-func (l *lane) run(ctx context.Context, tasks <-chan func(*lane)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case c := <-l.changes:
-			l.apply(c)
-		case task := <-tasks:
-			for range len(l.changes) {
-				l.apply(<-l.changes)
-			}
-			task(l)
-		}
-	}
-}
-
-func (l *lane) apply(c change) {
-	if c.profiles != nil {
-		l.setProfiles(c.profiles)
-		return
-	}
-	switch c.object.(type) {
+// apply applies the new state of an object, or its deletion.
+func (l *lane) apply(object metav1.Object, gone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch object.(type) {
 	case *v1.Namespace, *schedulingv1.PriorityClass, *nodev1.RuntimeClass:
 		l.catalog = nil
 	}
-	if c.gone {
-		l.world.Delete(c.object)
+	if gone {
+		l.world.Delete(object)
 	} else {
-		l.world.Put(c.object)
+		l.world.Put(object)
 	}
 }
 

@@ -54,8 +54,6 @@ const (
 	// minCompressed is the size of answers from which they are compressed. Compressing a small one
 	// takes longer than the decision.
 	minCompressed = 16 << 10
-	// longAtATime bounds the long questions in progress: each holds a copy of the cluster.
-	longAtATime = 2
 )
 
 // Options configures a server.
@@ -95,10 +93,12 @@ type Server struct {
 	reviews  kubernetes.Interface // for TokenReviews and SubjectAccessReviews only
 	follower *follower
 	accounts accounts
-	long     chan struct{} // has an element per long question in progress
-	nodes    atomic.Int64  // approximate number of nodes, for the estimates of work
-	assumed  atomic.Pointer[config.Running]
-	server   *serve.Server
+	// long has an element per long question in progress. Each holds a copy of the cluster, and
+	// occupies a processor; the others are for short questions.
+	long    chan struct{}
+	nodes   atomic.Int64 // approximate number of nodes, for the estimates of work
+	assumed atomic.Pointer[config.Running]
+	server  *serve.Server
 
 	seconds *metrics.HistogramVec
 	work    *metrics.CounterVec
@@ -110,7 +110,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 		return nil, errors.New("--parallel, --caller-rate and --secure-port: must be 1 or more")
 	}
 	s := &Server{
-		options: o, long: make(chan struct{}, longAtATime),
+		options: o, long: make(chan struct{}, max(o.Lanes/2, 1)),
 		accounts: accounts{rate: o.CallerRate, known: cache.NewLRUExpireCache(remembered)},
 		seconds: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Name: "berth_query_duration_seconds", Help: "Time to answer a question.", StabilityLevel: metrics.ALPHA,
@@ -209,7 +209,11 @@ func (s *Server) followSchedulers(ctx context.Context) {
 			klog.FromContext(ctx).Error(err, "Configuration of the schedulers not read")
 			return
 		}
-		s.follower.setProfiles(ctx, running.Profiles)
+		for _, l := range s.follower.lanes {
+			l.mu.Lock()
+			l.setProfiles(running.Profiles)
+			l.mu.Unlock()
+		}
 		s.assumed.Store(running)
 	}, reload)
 }

@@ -73,7 +73,7 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		stdin: cmp.Or(options.Stdin, "<stdin>"),
 	}}
 
-	if err := r.readFiles(files, stdin); err != nil {
+	if err := r.readFiles(files, stdin); err != nil && len(r.errs) == 0 { // errors in the input take precedence
 		return nil, err
 	}
 	r.set.Warnings = r.warnings.listLines()
@@ -233,6 +233,14 @@ const (
 // error is about an unreadable file.
 func (r *reader) readFiles(files []string, stdin io.Reader) error {
 	workers := cmp.Or(r.options.Workers, runtime.GOMAXPROCS(0))
+	if workers == 1 { // small manifests, in the calling goroutine
+		p := r.getParser()
+		defer parsers.Put(p)
+		return r.cutFiles(files, stdin, func(b *batch) {
+			p.parseBatch(b)
+			r.collectBatch(b)
+		})
+	}
 	jobs, ordered := make(chan *batch, inFlight), make(chan *batch, inFlight)
 	var failed error
 	var running sync.WaitGroup
@@ -249,14 +257,10 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 	})
 	for range workers {
 		running.Go(func() {
-			// Each worker has a parser, which reuses its tree and its table of words for all
-			// objects.
-			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient, namespace: r.options.Namespace}
+			p := r.getParser()
+			defer parsers.Put(p)
 			for b := range jobs {
-				for i, c := range b.chunks {
-					b.found = append(b.found, nameTemplate(c, p.parseChunk(c, b.order+int32(i)))...)
-				}
-				b.chunks = nil
+				p.parseBatch(b)
 				close(b.ready)
 			}
 		})
@@ -266,10 +270,23 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 		r.collectBatch(b)
 	}
 	running.Wait()
-	if len(r.errs) > 0 {
-		return nil // errors in the input take precedence
-	}
 	return failed
+}
+
+// parsers holds parsers. Each reuses its tree and its table of words for all objects.
+var parsers = sync.Pool{New: func() any { return &parser{decoder: newDecoder()} }}
+
+func (r *reader) getParser() *parser {
+	p := parsers.Get().(*parser)
+	p.lenient, p.namespace = r.options.Lenient, r.options.Namespace
+	return p
+}
+
+func (p *parser) parseBatch(b *batch) {
+	for i, c := range b.chunks {
+		b.found = append(b.found, nameTemplate(c, p.parseChunk(c, b.order+int32(i)))...)
+	}
+	b.chunks = nil
 }
 
 // cutFiles emits the chunks of all files in batches, in order. A batch never spans two files.

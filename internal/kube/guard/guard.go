@@ -118,7 +118,11 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 	if !slices.Contains(u.GetGroups(), user.AllUnauthenticated) {
 		source = "user " + u.GetName()
 	}
-	return g.verdicts.ask(ctx, source, sha256.Sum256([]byte(spec.String())), func(ctx context.Context) (bool, error) {
+	key, err := spec.Marshal()
+	if err != nil {
+		return false, err
+	}
+	return g.verdicts.ask(ctx, source, sha256.Sum256(key), func(ctx context.Context) (bool, error) {
 		review, err := g.client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
 			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil {

@@ -41,7 +41,7 @@ func (b *bench) measureQuestions(ctx context.Context) error {
 		return err
 	}
 	connect := func(token string) (berthv1alpha1.QueryServiceClient, error) {
-		return client.New(strings.TrimPrefix(url, "ready "), client.Options{Token: token, Insecure: true, GRPC: true})
+		return client.New(strings.TrimPrefix(url, "ready "), client.Options{Token: token, Insecure: true})
 	}
 	c, err := connect("usual")
 	if err != nil {
