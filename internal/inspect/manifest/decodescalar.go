@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -292,7 +293,7 @@ func resolveNumber(text string) scalarType {
 	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
 		return intScalar
 	}
-	if isFloat(plain) {
+	if floatText.MatchString(plain) {
 		if _, err := strconv.ParseFloat(plain, 64); err == nil {
 			return floatScalar
 		}
@@ -324,44 +325,8 @@ func isDate(text string) bool {
 	return len(text) > 4 && text[4] == '-' && strings.IndexFunc(text[:4], func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
-// isFloat accepts 1.5, .5, 1., 1e3 and signs, but not strconv's hexadecimal or named floats.
-func isFloat(text string) bool {
-	i, digits := 0, 0
-	skip := func() {
-		for i < len(text) && text[i] >= '0' && text[i] <= '9' {
-			i++
-			digits++
-		}
-	}
-
-	sign := func() {
-		if i < len(text) && (text[i] == '+' || text[i] == '-') {
-			i++
-		}
-	}
-
-	sign()
-	skip()
-	if i < len(text) && text[i] == '.' {
-		i++
-		skip()
-	}
-
-	// A mere sign or dot is a string.
-	if digits == 0 {
-		return false
-	}
-	if i < len(text) && (text[i] == 'e' || text[i] == 'E') {
-		i++
-		sign()
-		digits = 0
-		if skip(); digits == 0 {
-			return false
-		}
-	}
-
-	return i == len(text)
-}
+// floatText matches 1.5, .5, 1., 1e3 and signs, but not strconv's hexadecimal or named floats.
+var floatText = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 
 // formatNumber prints a plain number in the JSON form used by kubectl: 0x10 as 16, 2.0 as 2. It
 // returns any other text unchanged, which is a fault wherever a number is required.
