@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -91,12 +92,8 @@ func (o Options) withDefaults() Options {
 	maps.Copy(gates, o.FeatureGates)
 	// Do not modify the caller's map.
 	o.FeatureGates = gates
-	if o.ServiceClusterIPRange == "" {
-		o.ServiceClusterIPRange = defaultServiceClusterIPRange
-	}
-	if o.EventTTL == 0 {
-		o.EventTTL = defaultEventTTL
-	}
+	o.ServiceClusterIPRange = cmp.Or(o.ServiceClusterIPRange, defaultServiceClusterIPRange)
+	o.EventTTL = cmp.Or(o.EventTTL, defaultEventTTL)
 	if len(o.Controllers) == 0 {
 		o.Controllers = []string{"*"}
 	}

@@ -92,9 +92,7 @@ func defaultRequests(r *v1.ResourceRequirements) {
 // defaultHostPorts sets missing host ports to the container ports.
 func defaultHostPorts(ports []v1.ContainerPort) {
 	for i := range ports {
-		if ports[i].HostPort == 0 {
-			ports[i].HostPort = ports[i].ContainerPort
-		}
+		ports[i].HostPort = cmp.Or(ports[i].HostPort, ports[i].ContainerPort)
 	}
 }
 

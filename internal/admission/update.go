@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 )
@@ -11,12 +12,8 @@ import (
 // keepPriority restores fields omitted by a client that sends the whole pod again. The priority set
 // at the pod's creation stays, regardless of later changes of the class.
 func keepPriority(r *request) error {
-	if r.pod.Spec.Priority == nil {
-		r.pod.Spec.Priority = r.old.Spec.Priority
-	}
-	if r.pod.Spec.PreemptionPolicy == nil {
-		r.pod.Spec.PreemptionPolicy = r.old.Spec.PreemptionPolicy
-	}
+	r.pod.Spec.Priority = cmp.Or(r.pod.Spec.Priority, r.old.Spec.Priority)
+	r.pod.Spec.PreemptionPolicy = cmp.Or(r.pod.Spec.PreemptionPolicy, r.old.Spec.PreemptionPolicy)
 	return nil
 }
 

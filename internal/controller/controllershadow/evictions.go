@@ -4,6 +4,7 @@
 package controllershadow
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -99,11 +100,7 @@ func (e *Evictions) judgeDue(now time.Time) {
 			w.due, w.dueAt = due, now
 		}
 	}
-	for uid, w := range e.pods {
-		if e.judgePod(now, uid, w) {
-			delete(e.pods, uid)
-		}
-	}
+	maps.DeleteFunc(e.pods, func(uid types.UID, w *watched) bool { return e.judgePod(now, uid, w) })
 	e.ledger.setCount(Eviction, e.core.Pods())
 }
 

@@ -277,11 +277,7 @@ func (n *Nodes) recordAlone(f flip, first *decided, waited time.Duration, why st
 
 // dropNode forgets open decisions about a deleted node.
 func (n *Nodes) dropNode(name string) {
-	for f := range n.open {
-		if f.node == name {
-			delete(n.open, f)
-		}
-	}
+	maps.DeleteFunc(n.open, func(f flip, _ *decided) bool { return f.node == name })
 }
 
 // toDecision describes the flip.

@@ -4,6 +4,7 @@
 package eviction
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -133,15 +134,10 @@ func findTaint(held []Held, taint *v1.Taint) (Held, bool) {
 
 // sameTaints reports whether two lists lead to the same deadlines.
 func sameTaints(a, b []Held) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if h, ok := findTaint(b, &a[i].Taint); !ok || !h.Since.Equal(a[i].Since) || !h.Turned.Equal(a[i].Turned) {
-			return false
-		}
-	}
-	return true
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(held Held) bool {
+		h, ok := findTaint(b, &held.Taint)
+		return !ok || !h.Since.Equal(held.Since) || !h.Turned.Equal(held.Turned)
+	})
 }
 
 // clock converts between the Core's own clock and the wall clock used for times in objects. The

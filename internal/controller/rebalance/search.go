@@ -6,6 +6,7 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,11 +80,9 @@ func (s *search) runRound(st *strategy) (moved bool) {
 			return false
 		}
 	}
-	for p, stay := range s.stays {
-		if stay.strategy == st && !rules.IsTerminal(p.object) { // removeEnded records the reasons of terminal pods
-			delete(s.stays, p)
-		}
-	}
+	maps.DeleteFunc(s.stays, func(p *pod, stay stayed) bool {
+		return stay.strategy == st && !rules.IsTerminal(p.object) // removeEnded records the reasons of terminal pods
+	})
 	list := s.nominateCandidates(st)
 	var refusedBefore *candidate
 	for c := list.next(); c != nil; c = list.next() {
@@ -118,10 +117,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 // recordStay records why a pod stays. If several goals would move it, the reason of the first of
 // these goals is kept, because the user must resolve that reason first.
 func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
-	node := p.NodeName
-	if node == "" {
-		node = p.object.Spec.NodeName
-	}
+	node := cmp.Or(p.NodeName, p.object.Spec.NodeName)
 	if before, has := s.stays[p]; has && slices.Index(s.strategies, before.strategy) < slices.Index(s.strategies, st) {
 		return
 	}

@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"iter"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -215,10 +216,5 @@ func isSimple(pod *v1.Pod, requests *Resources, ports *Ports) bool {
 			return false
 		}
 	}
-	for i := range pod.Spec.Volumes {
-		if volumeMatters(&pod.Spec.Volumes[i]) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return volumeMatters(&v) })
 }

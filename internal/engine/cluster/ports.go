@@ -50,12 +50,8 @@ func (p Port) sortKey() uint64 {
 // PortOf returns the host port of a container's port.
 func PortOf(p *v1.ContainerPort) Port {
 	port := Port{p.HostIP, p.Protocol, p.HostPort}
-	if port.IP == "" {
-		port.IP = anyIP
-	}
-	if port.Protocol == "" {
-		port.Protocol = v1.ProtocolTCP
-	}
+	port.IP = cmp.Or(port.IP, anyIP)
+	port.Protocol = cmp.Or(port.Protocol, v1.ProtocolTCP)
 	return port
 }
 

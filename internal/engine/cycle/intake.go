@@ -368,13 +368,5 @@ func (t *podTrimmer) specOf(class *cluster.PodClass) v1.PodSpec {
 // sameNames reports whether the containers have the same names: the name is the only field of a
 // container that Berth writes and that the class does not determine.
 func sameNames(a, b []v1.Container) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Name != b[i].Name {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(x, y v1.Container) bool { return x.Name == y.Name })
 }

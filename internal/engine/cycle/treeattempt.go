@@ -341,12 +341,10 @@ func (t *treeAttempt) limit(r *gang.Request) {
 }
 
 func isWithin(n *cluster.Node, all []confine) bool {
-	for _, c := range all {
-		if domain, ok := gang.DomainOf(n, c.key); !ok || domain != c.domain {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(all, func(c confine) bool {
+		domain, ok := gang.DomainOf(n, c.key)
+		return !ok || domain != c.domain
+	})
 }
 
 // placeOptions holds the options for placing a tree.

@@ -76,12 +76,7 @@ func (pn *planner) groupsFor(pl *plan) int {
 
 // hasKey reports whether a tally with an index below first has the key.
 func (pl *plan) hasKey(key string, first int) bool {
-	for i := range first {
-		if pl.tallies[i].key == key {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(pl.tallies[:first], func(t tallyPlan) bool { return t.key == key })
 }
 
 // countsVotes reports whether preferences are scored.

@@ -87,11 +87,7 @@ func (ca *cache) dropUnused() {
 	}
 	ca.loseDropped()
 
-	for key, sk := range ca.planner.skeletons {
-		if sk.bulk() > 0 && sk.used <= ca.unused {
-			delete(ca.planner.skeletons, key)
-		}
-	}
+	maps.DeleteFunc(ca.planner.skeletons, func(_ string, sk *skeleton) bool { return sk.bulk() > 0 && sk.used <= ca.unused })
 	for key, b := range ca.bases {
 		if b.plan.example.Class.Bulk > 0 && b.used <= ca.unused {
 			ca.dropBase(key)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -130,12 +131,10 @@ func isShortFormat(format checker.AstNode) bool {
 	if !known || strings.Count(text, "%") > mostClauses {
 		return false
 	}
-	for _, clause := range precision.FindAllStringSubmatch(text, -1) {
-		if digits, err := strconv.Atoi(clause[1]); err != nil || digits > mostDigits {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(precision.FindAllStringSubmatch(text, -1), func(clause []string) bool {
+		digits, err := strconv.Atoi(clause[1])
+		return err != nil || digits > mostDigits
+	})
 }
 
 // literal returns the text of a literal string.

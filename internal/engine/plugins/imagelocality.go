@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -109,12 +111,7 @@ func imageScore(sum int64, users int) int64 {
 // hasImage reports whether one of the node's images has the name. An image may have several: tags
 // and digests.
 func hasImage(set *cluster.ImageSet, name string) bool {
-	for i := range set.Images {
-		if slices.Contains(set.Images[i].Names, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(set.Images, func(i v1.ContainerImage) bool { return slices.Contains(i.Names, name) })
 }
 
 // completeImage adds the default tag to a name without a tag, and does not normalise names further.

@@ -6,6 +6,7 @@ package plugins
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -128,11 +129,9 @@ func (s *deviceStock) followCluster(c *cluster.Cluster) {
 			}
 		}
 		for _, of := range s.selected {
-			for slice := range of {
-				if s.index.sliceOf[slice.Name] != slice {
-					delete(of, slice)
-				}
-			}
+			maps.DeleteFunc(of, func(slice *resourcev1.ResourceSlice, _ []selectedDevice) bool {
+				return s.index.sliceOf[slice.Name] != slice
+			})
 		}
 	}
 	if len(s.known) > 4*len(c.Nodes)+64 { // outdated nodes or labels

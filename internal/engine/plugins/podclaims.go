@@ -313,12 +313,7 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	if !ok {
 		return false
 	}
-	for name := range strings.SplitSeq(csiNode.Annotations[v1.MigratedPluginsAnnotationKey], ",") {
-		if name == plugin {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Split(csiNode.Annotations[v1.MigratedPluginsAnnotationKey], ","), plugin)
 }
 
 // unboundOn finds existing volumes for the claims, and checks that the remaining claims can be

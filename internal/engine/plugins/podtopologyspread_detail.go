@@ -157,12 +157,9 @@ func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
 	if !isOthers(e) {
 		return Own(item, e) && (e.Action&queue.UpdatePodLabel != 0 || e.Action&queue.UpdatePodToleration != 0 && s.honoursTaints())
 	}
-	for i := range s.constraints {
-		if countsPod(&s.constraints[i], item, e.PodBefore) != countsPod(&s.constraints[i], item, e.Pod) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool {
+		return countsPod(&c, item, e.PodBefore) != countsPod(&c, item, e.Pod)
+	})
 }
 
 // countsPod reports whether a constraint counts the pod, regardless of its node.

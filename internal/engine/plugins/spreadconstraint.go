@@ -5,6 +5,7 @@ package plugins
 
 import (
 	"math"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -155,12 +156,7 @@ func SpreadNormalized(score, lowest, highest int64) int64 {
 
 // HasKeys reports whether a node has the topology keys of all constraints.
 func HasKeys(n *cluster.Node, constraints []SpreadConstraint) bool {
-	for i := range constraints {
-		if !n.Has(constraints[i].TopologyKey) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }
 
 // SpreadInclusion selects the nodes included in one pod's counts by the policies of its

@@ -60,13 +60,10 @@ func (setting Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	if !ok {
 		return true
 	}
-	for _, claim := range setting.claimsOf(item) {
-		if claim.Spec.VolumeName == volume.Name ||
-			claim.Spec.VolumeName == "" && claimClass(claim) == volumeClass(volume) && !keptForOther(volume, claim) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(setting.claimsOf(item), func(claim *v1.PersistentVolumeClaim) bool {
+		return claim.Spec.VolumeName == volume.Name ||
+			claim.Spec.VolumeName == "" && claimClass(claim) == volumeClass(volume) && !keptForOther(volume, claim)
+	})
 }
 
 // ofVolumeZone is ofVolume, but ignores updates that leave the volume's zone labels unchanged.

@@ -243,12 +243,9 @@ func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool 
 
 // offersModes reports whether the volume has all access modes of the claim.
 func offersModes(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
-	for _, mode := range claim.Spec.AccessModes {
-		if !slices.Contains(volume.Spec.AccessModes, mode) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(claim.Spec.AccessModes, func(mode v1.PersistentVolumeAccessMode) bool {
+		return !slices.Contains(volume.Spec.AccessModes, mode)
+	})
 }
 
 // bindVolume returns a copy of the volume that names the claim, or the volume itself if it already

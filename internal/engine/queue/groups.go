@@ -216,12 +216,7 @@ func (g *group) interestsIn(e *Event, asked Asked) (whole bool, each []*pluginIn
 
 // anyHelps reports whether one of the hints wakes the item.
 func anyHelps(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool {
-	for _, interest := range interests {
-		if interest.helpsItem(item, e, asked) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(interests, func(i *pluginInterest) bool { return i.helpsItem(item, e, asked) })
 }
 
 // helpFor returns the effect of an event on one item of the group. It stops at the first helpful

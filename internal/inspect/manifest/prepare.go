@@ -63,9 +63,7 @@ func prepareNamespace(namespace *v1.Namespace) field.ErrorList {
 // Bound, like the volume's controller.
 func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
 	setDefault(&volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
-	if volume.Spec.PersistentVolumeReclaimPolicy == "" {
-		volume.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
-	}
+	volume.Spec.PersistentVolumeReclaimPolicy = cmp.Or(volume.Spec.PersistentVolumeReclaimPolicy, v1.PersistentVolumeReclaimRetain)
 	if volume.Status.Phase == "" {
 		// A volume bound to a claim has the claim's UID; otherwise its controller would have set it
 		// to available.

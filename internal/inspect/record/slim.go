@@ -4,6 +4,7 @@
 package record
 
 import (
+	"maps"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -45,11 +46,7 @@ func slimAnnotations(o metav1.Object) {
 	// Most importantly, remove kubectl's last-applied-configuration with its copy of the whole
 	// object, including environments.
 	annotations := o.GetAnnotations()
-	for key := range annotations {
-		if !decisive.Has(key) {
-			delete(annotations, key)
-		}
-	}
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return !decisive.Has(key) })
 	if len(annotations) == 0 {
 		o.SetAnnotations(nil)
 	}

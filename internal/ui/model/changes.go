@@ -273,10 +273,7 @@ type history struct {
 // momentAt returns the moment of a time, creating it if needed, and marks it as changed. A time
 // before the last moment, for example after a clock was set back, belongs to the last moment.
 func (h *history) momentAt(now time.Time) *Moment {
-	every := h.every
-	if every == 0 {
-		every = Every
-	}
+	every := cmp.Or(h.every, Every)
 	at := now.Truncate(every).UnixMilli()
 	last := len(h.moments) - 1
 	switch {

@@ -247,11 +247,7 @@ func (c *Cluster) ClaimsListing() { c.claimList++ }
 // There is no list if the cluster does not serve the kind or the user has no permission to read it.
 func (c *Cluster) ClaimsListed() {
 	c.claimed = true
-	for name, list := range c.claims {
-		if list != c.claimList {
-			delete(c.claims, name)
-		}
-	}
+	maps.DeleteFunc(c.claims, func(_ types.NamespacedName, list uint32) bool { return list != c.claimList })
 	c.touchClaiming()
 }
 

@@ -106,10 +106,8 @@ func (n *OwnNode) startNode(ctx context.Context, c *Cluster, out *print.Progress
 	if n.relay, err = openRelay(filepath.Dir(c.kubeconfig), bridge, c.kubeconfig); err != nil {
 		return err
 	}
-	if n.kubelet.Configuration, err = n.kubeletConfig(); err != nil {
-		return err
-	}
-	return nil
+	n.kubelet.Configuration, err = n.kubeletConfig()
+	return err
 }
 
 // prepareKubelet finds or builds the program, and refuses to run next to a kubelet that it would

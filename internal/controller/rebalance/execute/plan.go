@@ -118,12 +118,9 @@ func (c *Core) places(plan *rebalance.Plan) bool {
 // stale. Both conditions clear by themselves: the rollout completes, or the budget's controller
 // recounts.
 func lags(plan *rebalance.Plan) bool {
-	for i := range plan.Stays {
-		if code := plan.Stays[i].Code; code == rebalance.OwnerBusy || code == rebalance.BudgetSpent {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(plan.Stays, func(s rebalance.Stay) bool {
+		return s.Code == rebalance.OwnerBusy || s.Code == rebalance.BudgetSpent
+	})
 }
 
 // empties reports whether terminating pods still occupy room that further moves may need. The
