@@ -11,7 +11,7 @@ import (
 )
 
 // newRanking scans the whole cluster for a plan. Every later placement requires an update of the
-// ranking, so a class gets a ranking only if it is expected to pay off; see earn.go.
+// ranking, so a class gets a ranking only if it is expected to pay off; see cache.go.
 func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
 	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
 	r.rebuild()

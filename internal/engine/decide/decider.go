@@ -4,6 +4,9 @@
 package decide
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -80,4 +83,141 @@ func (d *Decider) decisionOf(of choice) Decision {
 		return Decision{}
 	}
 	return Decision{Node: d.c.Nodes[of.node], Total: of.total, Feasible: of.feasible}
+}
+
+// Decide finds the best node for a pending pod. It does not place the pod.
+func (d *Decider) Decide(p *cluster.Pod) Decision {
+	d.ix.followLog() // a new ranking requires an up-to-date index
+	d.meter.Clock++
+	d.cache.dropIdle()
+	if d.meter.Clock%often == 0 {
+		d.cache.dropAllIdle()
+	}
+	d.meter.Work += effort.CostOfDecision
+	d.tie.preferred = d.preferredNode(p)
+	if d.ix.selectsTooMuch(p) {
+		return Decision{Err: errTermsTooLong}
+	}
+	if decision, done := d.tryBase(p); done {
+		return decision
+	}
+	for _, f := range d.attempted {
+		f.BeginAttempt()
+	}
+	r, pl := d.cache.rankingFor(p)
+	switch n, err := d.tryNominated(p, r, pl); {
+	case err != nil:
+		return Decision{Err: err}
+	case n != nil:
+		return Decision{Node: n, Feasible: 1}
+	}
+	if pl.way != ranked {
+		return d.plain.decide(p, d.tie)
+	}
+	questions, ok := pl.questionsFor(d.c, p)
+	if !ok {
+		return d.plain.decide(p, d.tie)
+	}
+	held, failed := r.withholdNodes(p, questions, false)
+	defer func() {
+		for _, node := range held {
+			r.regroupNode(node)
+		}
+	}()
+	if failed {
+		return d.plain.decide(p, d.tie) // Plain finds the error to report: the first one
+	}
+	if len(pl.asked)+len(pl.askedScores) > 0 {
+		return d.chooseAmong(r, p, pl, questions)
+	}
+	return d.decisionOf(r.chooseNode(d.tie))
+}
+
+// tryNominated returns the pod's nominated node if that node can take the pod now; no other node is
+// examined in that case. Like upstream, it ignores node names returned by PreFilter plugins.
+func (d *Decider) tryNominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
+	n := d.c.Node(p.Nominated)
+	if n == nil {
+		return nil, nil
+	}
+
+	if pl.way == ranked {
+		if questions, ok := pl.questionsFor(d.c, p); ok {
+			t := &hypothesis{r: r, p: p, questions: questions}
+			t.beginNode(n)
+			if _, rejection := t.findRejection(); rejection != nil {
+				return nil, nil
+			}
+			return n, nil
+		}
+	}
+
+	j := prepareFilters(d.c, d.profile, p)
+	if j.err != nil || j.all != nil {
+		return nil, nil
+	}
+
+	j.anywhere = true
+	if _, rejection := j.judgeWithNominated(n); rejection != nil {
+		return nil, nil
+	}
+
+	rejected, err := extenderRejections(j, []*cluster.Node{n})
+	if aside := (*plugins.PendingQuery)(nil); errors.As(err, &aside) {
+		return nil, err
+	}
+	if err != nil || rejected[n] != nil {
+		return nil, nil
+	}
+	return n, nil
+}
+
+// tryTarget decides a pod that names the only possible node, like the pods of DaemonSets, by
+// judging only that node. Pods with rules about other pods, and pods selected by such rules, take
+// the general path.
+func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
+	class := p.Class
+	if !class.Simple || len(class.RequiredAffinity)+len(class.RequiredAntiAffinity) > 0 || class.TermError != nil {
+		return Decision{}, false
+	}
+
+	sk := d.planner.skeletonFor(p)
+	if sk == nil || !sk.selects || slices.ContainsFunc(sk.ask, func(plugin any) bool { return appliesTo(plugin, d.c, p) }) {
+		return Decision{}, false
+	}
+
+	if sk.hard != nil {
+		if hard, err := sk.hard.Hard(d.c, p); err != nil || len(hard) > 0 {
+			return Decision{}, false
+		}
+	}
+
+	if d.ix.mayBeRepelled(class) {
+		return Decision{}, false
+	}
+	n := d.c.Node(class.Target)
+	if n == nil {
+		return Decision{}, true
+	}
+	if len(n.Nominated) > 0 {
+		return Decision{}, false
+	}
+
+	for _, judges := range [2][]namedJudge{sk.early, sk.late} {
+		for i := range judges {
+			if rejection := judges[i].judge(n); rejection != nil {
+				return Decision{}, rejection.Err == nil
+			}
+		}
+	}
+
+	room := sk.room
+	if class.Requests.MilliCPU != room.cpu || class.Requests.Memory != room.memory {
+		room = room.forClass(class)
+	}
+
+	if !room.fits(&d.c.Rooms[n.Index]) {
+		return Decision{}, true
+	}
+	return Decision{Node: n, Feasible: 1}, true
 }

@@ -21,7 +21,7 @@
 //	                          |
 //	     a ranking? ----------+---------- no ranking, pod not nominated
 //	          |                               |
-//	plan, catch up (cache, ranking)     one node by name? judge only that (target.go)
+//	plan, catch up (cache, ranking)     one node by name? judge only that (decider.go)
 //	nominated node still good? take it        |
 //	withhold nodes without room        plan from a skeleton, find its base (cache, planner)
 //	  next to nominated pods           count the pods selected by the class (survey)
@@ -56,7 +56,7 @@
 //
 //   - A ranking takes two bytes per node while it has one group, and a few more with several
 //     groups. It replays every placement, so a class usually gets a ranking only after its surveys
-//     have cost as much as a ranking would (earn.go).
+//     have cost as much as a ranking would (cache.go).
 //   - A base takes about 16 bytes per node, and O(log n) time per change, for any number of
 //     classes. The cost of a new class is proportional to the pods it selects; it never scans all
 //     nodes.

@@ -3,7 +3,10 @@
 
 package decide
 
-import "github.com/berth-k8s/berth/internal/engine/cluster"
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+)
 
 // manyLabels is the minimum number of labels that a pod must have for the cost of matching other
 // pods' terms to be estimated in advance.
@@ -56,3 +59,11 @@ func (ix *index) looksAtLabels(class *cluster.PodClass) (looks int) {
 	}
 	return looks
 }
+
+// ErrTooLong is the error of a preemption that exhausts its effort before finding a node. Computed
+// results are kept if possible, and the next attempt continues from them.
+var ErrTooLong error = &effort.TooLongError{What: "finding pods to preempt"}
+
+var errTermsTooLong error = &effort.TooLongError{What: "counting the pods that so many terms may select"}
+
+var errGuestsTooLong error = &effort.TooLongError{What: "judging nodes that other pods are nominated to"}

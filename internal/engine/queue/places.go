@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // This file moves items between places. Every move consists of leavePlace, followed by enterPlace
@@ -185,3 +187,20 @@ func (q *Queue) Check() error {
 	}
 	return cmp.Or(err, q.entities.check(slices.Collect(q.Each)))
 }
+
+// Take takes a given pod, as Pop does, regardless of the events it waits for. It returns nil if the
+// pod is gated or already Taken. Pods decided together are taken together.
+func (q *Queue) Take(uid types.UID) *Item {
+	item := q.items[uid]
+	if item == nil || item.place == Taken || item.place == Gated {
+		return nil
+	}
+	q.leavePlace(item)
+	q.countWaiting(item, nil)
+	item.Attempts++
+	item.seen = q.happened.events
+	return item
+}
+
+// Earlier reports whether the item was added before than.
+func (i *Item) Earlier(than *Item) bool { return i.order < than.order }

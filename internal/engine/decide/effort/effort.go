@@ -3,6 +3,73 @@
 
 package effort
 
+import "github.com/berth-k8s/berth/internal/engine/cluster"
+
+// Budget is the remaining effort of an attempt; nil is unbounded.
+type Budget struct {
+	Left  int
+	c     *cluster.Cluster
+	looks int // looks of c already subtracted
+}
+
+// NewBudget returns the budget of a new attempt.
+func NewBudget(limits *Limits, c *cluster.Cluster) *Budget { return &Budget{limits.Effort, c, c.Looks} }
+
+// Spend subtracts judgements, and the looks counted by the cluster since the last call, from the
+// budget. It returns false if the budget is exhausted.
+func (b *Budget) Spend(judgements int) bool {
+	if b == nil {
+		return true
+	}
+	b.Left -= judgements + b.c.Looks - b.looks
+	b.looks = b.c.Looks
+	return b.Left > 0
+}
+
+// IsSpent reports whether the budget is exhausted.
+func (b *Budget) IsSpent() bool { return b != nil && b.Left <= 0 }
+
+// TooLongError is the error of an attempt that exhausted its budget.
+type TooLongError struct {
+	What string // operation that took too long
+}
+
+func (e *TooLongError) Error() string {
+	return e.What + " takes too long with this many nodes and pods; the pod is tried again after its back-off"
+}
+
+// Unschedulable marks the error as a verdict on the pod, not a failure of the scheduler.
+func (e *TooLongError) Unschedulable() bool { return true }
+
+// CostOfPod returns the cost of judging this pod relative to a plain pod: most filters iterate over
+// the items listed by the pod.
+func CostOfPod(p *cluster.Pod) int {
+	ports, spec := 0, p.Spec()
+	for i := range spec.Containers {
+		ports += len(spec.Containers[i].Ports)
+	}
+	return 1 + ports/8 + 2*len(spec.Volumes) + 8*len(spec.ResourceClaims)
+}
+
+// CostOfPreparing returns the cost of preparing all filters for the current cluster: filters that
+// count pods by domain scan all nodes and their pods for each of their terms.
+func CostOfPreparing(c *cluster.Cluster, p *cluster.Pod) int {
+	terms := 1 + len(p.Spec().TopologySpreadConstraints) + p.Class.CountRequired()
+	return CostOfPod(p) + terms*(c.Len()+c.Pods())/4
+}
+
+// CostOfScan returns the cost of judging all nodes with Plain.
+func CostOfScan(c *cluster.Cluster, p *cluster.Pod) int {
+	return CostOfPreparing(c, p) + CostOfPod(p)*c.Len()
+}
+
+// CostOfBulk returns the additional cost of sorting all nodes for pods of an unusually large class;
+// see cluster.PodClass.Bulk.
+func CostOfBulk(c *cluster.Cluster, class *cluster.PodClass) int {
+	const judgement = 2 << 10 // bytes of bulk that cost as much as one judgement per node
+	return c.Len() * (class.Bulk / judgement)
+}
+
 // Limits holds the constants by which the fast path chooses between its data structures. Apart from
 // Effort, they affect the cost of decisions, but not which nodes are best. Tests lower them so that
 // small clusters cover every case.
@@ -69,3 +136,22 @@ func DefaultLimits() Limits {
 		Effort: defaultEffort, ManyTerms: 16, Reasons: 1 << 13,
 	}
 }
+
+// Meter counts the cost of all decisions of a decider. All layers of one decider share it.
+type Meter struct {
+	// Work is the cost in judgements of a node. Work affects results: an attempt to place a pod
+	// group ends when Work reaches a limit. Work must therefore depend only on the decider's calls
+	// and the state of its cluster.
+	Work int
+	// Looked counts the nodes, groups and cells examined. Only tests read it.
+	Looked int
+	// Clock counts decisions, to identify the least recently used data.
+	Clock uint64
+}
+
+// The costs of some operations, in judgements of a node.
+const (
+	CostOfDecision  = 10 // decision without changes to catch up on
+	CostOfSorting   = 4  // finding a node's group, for all pods of a class
+	LooksAJudgement = 2  // number of looks of a survey that cost one judgement
+)
