@@ -5,6 +5,8 @@ package cycle
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,6 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // Core is the scheduling cycle of a set of profiles. It has one owner: its methods must not be
@@ -142,6 +145,48 @@ func (c *Core) replaceProfiles(list []Profile) error {
 	c.intake.dismissUnserved()
 	c.intake.fetchServed()
 	return nil
+}
+
+// dismissUnserved removes pods with an unserved scheduler name from the queue, and retries the
+// remaining pods.
+func (i *intake) dismissUnserved() {
+	for _, item := range i.queue.Sorted() {
+		pod := item.Pod
+		if i.profiles.servesName(pod.Spec.SchedulerName) {
+			i.queue.Wake(pod.UID, queue.ForceActivate, i.now)
+			continue
+		}
+		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
+		i.dropPending(pod.UID)
+		if item.Resizes() {
+			continue
+		}
+		i.unserved[pod.UID] = name
+		i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
+	}
+}
+
+// fetchServed fetches the pending pods of newly served scheduler names, in a fixed order. Each pod
+// enters the queue when its Read arrives.
+func (i *intake) fetchServed() {
+	for _, uid := range slices.Sorted(maps.Keys(i.unserved)) {
+		if pod := i.unserved[uid]; i.profiles.servesName(pod.scheduler) {
+			i.addAction(ReadPod{pod.Name})
+		}
+	}
+}
+
+// keepWhole sets whether whole pod objects are kept from now on. Pods already pending are fetched
+// again from Options.Objects.
+func (i *intake) keepWhole(whole bool) {
+	if whole && !i.trimmer.whole {
+		for item := range i.queue.Each {
+			if pod := i.options.Objects.Shown(item.Pod.UID); pod != nil { // otherwise the pod stays trimmed
+				item.Pod = pod
+			}
+		}
+	}
+	i.trimmer.whole = whole
 }
 
 // Synced reports whether every followed kind has been listed.

@@ -22,6 +22,11 @@ import (
 
 // This file decides a single pod: the deciders search for a node, and PostFilter runs if no node
 // fits. Attempts for whole groups are in decidegroup.go.
+//
+// A resize deferred by a kubelet is decided like a pod. The pod stays on its node, and is an item of
+// the queue until the kubelet accepts the resize. Its request after the resize counts on the node
+// throughout, so no other pod takes the room of its victims, and it needs no nomination. As
+// upstream, neither an event nor a condition is written to the running pod.
 
 // decidePod decides one pod. When an attempt continues after asynchronous questions, answers holds
 // their results, and questions is their number.
@@ -239,4 +244,40 @@ func (s *attempts) reportPanic(a *podAttempt, value any) {
 		p.Decider, p.failed = s.newDecider(p.Profile.Profile, s.rng.Uint64()), failure{}
 	}
 	s.events.inPostFilter = false
+}
+
+// decideResize decides a deferred resize while the pod is hypothetically off its node. If the
+// resize fits, the pod waits for its kubelet; otherwise it may preempt.
+func (s *attempts) decideResize(item *queue.Item, answers any, questions int) {
+	if why := s.resizeObstacle(item); why != "" {
+		a := s.newAttempt(s.profiles.byName[item.Pod.Spec.SchedulerName], item)
+		s.parkResize(a, why)
+		return
+	}
+	off := gang.Without(s.cluster)
+	off.Remove(s.cluster.Pod(item.Pod.UID))
+	// decidePod recovers from panics, after which the pod must be back on its node.
+	defer off.RestoreAfter(0)
+	s.decidePod(item, answers, questions)
+}
+
+// resizeObstacle returns the reason why a deferred resize is not decided now, or "".
+func (s *attempts) resizeObstacle(item *queue.Item) string {
+	own, n := s.cluster.Pod(item.Pod.UID), s.cluster.Node(item.Pod.Spec.NodeName)
+	switch {
+	case n == nil || own == nil || own.Node != n:
+		return "the pod's node is gone"
+	case own.Terminating:
+		return "the pod is being deleted"
+	case n.Taints.SparesPods:
+		return "node had resize preemption disabled"
+	case !s.profiles.byName[item.Pod.Spec.SchedulerName].ConfinesResizes():
+		return "the profile lacks NodeAffinity, which confines the resize to its node"
+	}
+	return ""
+}
+
+// parkResize makes a deferred resize wait for an event of its node.
+func (s *attempts) parkResize(a *podAttempt, why string) {
+	s.requeueUnschedulable(a, &unschedulableReason{message: why, plugins: []string{plugins.DeferredResizes}}, nil)
 }

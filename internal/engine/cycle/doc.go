@@ -19,11 +19,11 @@
 // their outcomes, and the step to the next stage.
 //
 //	  Seen                            an event that may help
-//	   |                              (clusterevents.go, kinds.go)
+//	   |                              (clusterevents.go, mirrors.go)
 //	   v                                    |
-//	intake.go ---> gates.go ---> queue <----+---- attempt.go <--- stop.go <--+
-//	                               |              report.go                  |
-//	                        Tick   v                  ^                      |
+//	intake.go ---> gates.go ---> queue <----+---- attempt.go <------------ placement.go
+//	                               |                  ^                      ^
+//	                        Tick   v                  |                      |
 //	          ask.go  <-->   decide.go -------> postfilter.go                |
 //	          Ask                  |            preempt.go                   |
 //	                               | node       evict.go Remove              |
@@ -33,9 +33,8 @@
 //	                         permit.go     Hold, Release --------------------+
 //	                               v                                         |
 //	                         prepare.go    Preflight, PreBind ---------------+
-//	                           volumes.go, devices.go, claims.go:            |
-//	                           WriteVolumes, WriteClaims                     |
-//	                           objectwaits.go                                |
+//	                           WriteVolumes (reserve.go)                     |
+//	                           WriteClaims (devices.go, claims.go)           |
 //	                               v                                         |
 //	                         bind.go       Bind -----------------------------+
 //	                               |
@@ -46,12 +45,12 @@
 // placement releases its reservations and the pod returns to the queue. The pending pods of a pod
 // group, or of a tree of groups, are decided together instead of in decide.go:
 //
-//	queue --Tick--> decidegroup.go ---> groupattempt.go ---> groupoutcome.go ---> permit.go
-//	                                    treeattempt.go       |
-//	                                    treedomains.go       +------------------> attempt.go
-//	                                       | does not fit
-//	                                       v
-//	                                    grouppostfilter.go, treepostfilter.go, reservations.go
+//	queue --Tick--> decidegroup.go ---> groupoutcome.go ---> permit.go
+//	                treeattempt.go      |
+//	                treedomains.go      +------------------> attempt.go
+//	                   | does not fit
+//	                   v
+//	                grouppostfilter.go, reservations.go
 //
 // Room is reserved in four ways: a placement holds its node (reserve.go), a nominated pod the room
 // that its victims free (nominations.go), a group the nodes on which it will fit (reservations.go),

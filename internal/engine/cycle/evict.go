@@ -5,7 +5,6 @@ package cycle
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -366,26 +365,6 @@ func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	pr.cluster.Place(&other, n)
 	pr.noteLeaver(p.UID, &other)
 	return &other
-}
-
-// noteLeaver records whether a pod is a terminating victim. p is its current state in the cluster
-// model, or nil if the pod is not placed.
-func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
-	if p != nil && p.Preempted {
-		pr.leavers[uid] = true
-	} else {
-		delete(pr.leavers, uid)
-	}
-}
-
-// onTheirWay lists the preempted pods still terminating on known nodes, sorted.
-func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
-	for _, uid := range slices.Sorted(maps.Keys(pr.leavers)) {
-		if p := pr.cluster.Pod(uid); p != nil && p.Node != nil && p.Preempted {
-			list = append(list, p)
-		}
-	}
-	return list
 }
 
 func isPreempted(p *cluster.Pod) bool { return p.Preempted }

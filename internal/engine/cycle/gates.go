@@ -4,14 +4,16 @@
 package cycle
 
 import (
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file keeps gated pods out of the active queue (PreEnqueue). The gates of groups are in
-// groupgates.go.
+// This file keeps gated pods out of the active queue (PreEnqueue), and all members of a group while
+// one of them is gated.
 
 // firstRejection returns the plugin that gates a pod, or "". It implements Queue.Admit. A pod of a
 // group must also pass the gate of its group. Since the other members wait for the pod, a rejection
@@ -117,4 +119,71 @@ func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
 		return true
 	}
 	return g.Object != nil && pr.rounds[g.Object.UID] != nil
+}
+
+// heldMembers holds, for each group, the members rejected by a pod-level gate, with the plugin. A
+// single held member gates the whole group. changed lists the groups that have got their first
+// gated member, or lost their last, since regateHeld last ran.
+type heldMembers struct {
+	held    map[*groups.Group]map[types.UID]string
+	changed []*groups.Group
+}
+
+// noteHeld records the pod-level gate that rejects a member, or "" if no such gate does.
+func (hm *heldMembers) noteHeld(g *groups.Group, uid types.UID, gate string) {
+	before := len(hm.held[g])
+	switch {
+	case gate != "" && before == 0:
+		hm.held[g] = map[types.UID]string{uid: gate}
+	case gate != "":
+		hm.held[g][uid] = gate
+	default:
+		delete(hm.held[g], uid)
+	}
+
+	if len(hm.held[g]) == 0 {
+		delete(hm.held, g)
+	}
+	if (before == 0) != (len(hm.held[g]) == 0) {
+		hm.changed = append(hm.changed, g)
+	}
+}
+
+// heldBy returns a pod-level gate that rejects a member of the group, or of another group of its
+// tree, and thereby gates the whole group. It returns "" if there is no such gate.
+func (hm *heldMembers) heldBy(g *groups.Group) (gate string) {
+	if len(hm.held) == 0 {
+		return ""
+	}
+	for _, g := range g.Tree() {
+		for _, name := range hm.held[g] {
+			if gate == "" || name < gate {
+				gate = name
+			}
+		}
+	}
+	return gate
+}
+
+// keepsOut reports whether the group gates its pods.
+func (gs *podGroups) keepsOut(g *groups.Group) bool {
+	return gs.progress.isIncomplete(g) || gs.held.heldBy(g) != ""
+}
+
+// regateHeld reruns the gates for the members of each group that has a gated member but had none
+// before, or that had gated members but has none now.
+func (gs *podGroups) regateHeld() {
+	for len(gs.held.changed) > 0 {
+		g := gs.held.changed[0]
+		gs.held.changed = gs.held.changed[1:]
+		if gs.held.heldBy(g) == "" {
+			gs.wakeMembers(g, queue.Appeared, queue.Gated)
+			continue
+		}
+		for _, item := range gs.listMembers(g, queue.Active, queue.Backoff) {
+			gs.queue.Recheck(item.Pod.UID, "PodGroupIncomplete", gs.now)
+		}
+		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting)
+	}
+	gs.held.changed = nil
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -17,6 +18,28 @@ import (
 
 // This file processes PodGroups and their members as the API shows them: it counts the members,
 // gates and wakes them, and gives up the members of a gang that has lost too many.
+
+// podGroups counts the placed and missing pods of groups, and writes their conditions. The pods of
+// a group are items of the queue, like all pending pods. When the first of them is popped, its
+// siblings are taken as well. In one step, all of them are decided, counted on their nodes and
+// passed through Permit, or given up; see scheduleGroup. Afterwards each pod is a separate
+// placement.
+//
+// Until a gang has been scheduled, it has a quorum: minCount of its pods must have nodes together,
+// including pods that already have a node. A gang counts as scheduled once minCount of its pods
+// were bound and the PodGroup records it (PodGroupInitiallyScheduled is True), for as long as one
+// of its pods is bound. A replacement pod of a scheduled gang is placed individually, regardless of
+// the other pods. Terminating pods do not count; otherwise their replacements could be placed as
+// half a gang.
+type podGroups struct {
+	*common
+	ready      *readiness
+	placements *placements
+	gates      groups.Gates // enabled features
+	units      gang.Units
+	progress   groupProgress
+	held       heldMembers
+}
 
 // groupSeen processes an added or changed PodGroup.
 func (gs *podGroups) groupSeen(object *groups.PodGroup) {
@@ -155,41 +178,6 @@ func (gs *podGroups) keepOut(g *groups.Group) {
 	}
 }
 
-// updateAllScheduled updates the conditions of groups that were scheduled before this scheduler
-// began but have no condition recording it.
-func (gs *podGroups) updateAllScheduled() {
-	for _, g := range gs.groups.Sorted() {
-		gs.updateScheduled(g)
-	}
-}
-
-// updateScheduled marks a group as scheduled once the group meets its requirement, unless its
-// condition already shows this. It is called whenever a pod of the group may have been bound.
-func (gs *podGroups) updateScheduled(g *groups.Group) {
-	switch {
-	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
-		return
-	case g.Count() < g.MinCount():
-		g.Short = 0 // count again then: other pods may be bound by the time the group is complete again
-		return
-	case g.Short > 1: // each call follows at most one new binding, so pods are still missing
-		g.Short--
-		return
-	}
-	_, bound := gs.progress.countPlaced(g)
-	switch g.Short = leastOf(g) - bound; {
-	case g.Short > 0:
-	case g.Parent() != nil:
-		if !g.Full {
-			g.Full = true
-			gs.updateTree(g.Root())
-		}
-	default:
-		g.Done = true
-		gs.writeScheduled(g)
-	}
-}
-
 // memberLost handles the siblings of a pod with a failed binding. The placements of all siblings
 // are withdrawn in the same step if the pod was deleted, refused or preempted, and its gang is
 // incomplete without the pod and has no bound pod. If an error concerned only this pod, or its node
@@ -246,15 +234,16 @@ var errGroupBroken = &Fault{
 	Message: "pod group is unschedulable: too few of its pods are left to be scheduled together", Verdict: true,
 }
 
-// wakeStarted reruns the gates for members of a gang found to be already scheduled, since such a
-// gang may have fewer pods than required. A gang counts as scheduled only if it has the condition
-// and a bound pod (isStarted), and a list may show the bound pods after the gated pods.
-func (gs *podGroups) wakeStarted(g *groups.Group) {
-	if g.Parent() != nil {
-		gs.wakeStartedTree(g)
+// unitsChanged wakes waiting pods after a group with pods on nodes has appeared, changed or been
+// deleted. The pods that the waiting pods may preempt depend on the group's disruption mode and
+// priority.
+func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
+	if len(gs.units.OnNodes(all...)) == 0 {
 		return
 	}
-	if g.Count() < g.MinCount() && gs.progress.isStarted(g) {
-		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	for _, item := range gs.queue.Sorted() {
+		if item.Place() == queue.Waiting {
+			gs.queue.Wake(item.Pod.UID, label, gs.now)
+		}
 	}
 }

@@ -8,13 +8,16 @@ import (
 	"fmt"
 	"slices"
 
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // This file reports the progress of groups and trees: which of their pods exist, have nodes and are
-// bound, and what is missing.
+// bound, and what is missing. It writes the condition of a group once the group is scheduled.
 
 // groupProgress reports the progress of groups and trees: which of their pods have nodes. It
 // changes nothing. Its results are valid until a pod is counted on a node or removed from one.
@@ -167,4 +170,164 @@ func (gp *groupProgress) describeLack(c *groups.Composite) string {
 		}
 	}
 	return ""
+}
+
+// wakeMembers wakes the members in these places of the queue, including the members of the other
+// groups of the tree. Waking a gated member reruns its gate.
+func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.Place) {
+	if g == nil {
+		return
+	}
+	for _, item := range gs.listMembers(g, places...) {
+		gs.queue.Wake(item.Pod.UID, label, gs.now)
+	}
+}
+
+// listMembers lists the members in these places of the queue, in arrival order. It includes the
+// members of the other groups of the tree.
+func (gs *podGroups) listMembers(g *groups.Group, places ...queue.Place) (items []*queue.Item) {
+	for _, g := range g.Tree() {
+		for uid := range g.Members {
+			if item := gs.pendingItem(uid); item != nil && slices.Contains(places, item.Place()) {
+				items = append(items, item)
+			}
+		}
+	}
+	slices.SortFunc(items, earlier)
+	return items
+}
+
+func earlier(a, b *queue.Item) int {
+	if a.Earlier(b) {
+		return -1
+	}
+	return 1
+}
+
+// wakeStarted reruns the gates for members of a gang found to be already scheduled, since such a
+// gang may have fewer pods than required. A gang counts as scheduled only if it has the condition
+// and a bound pod (isStarted), and a list may show the bound pods after the gated pods.
+func (gs *podGroups) wakeStarted(g *groups.Group) {
+	if g.Parent() != nil {
+		gs.wakeStartedTree(g)
+		return
+	}
+	if g.Count() < g.MinCount() && gs.progress.isStarted(g) {
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+}
+
+// wakeStartedTree reruns the gates for the pods of a tree when one of its groups is found to have
+// been scheduled. From then on, every composite above that group requires only one child.
+func (gs *podGroups) wakeStartedTree(g *groups.Group) {
+	if !g.Woken && gs.progress.isStarted(g) {
+		g.Woken = true
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+}
+
+// updateAllScheduled updates the conditions of groups that were scheduled before this scheduler
+// began but have no condition recording it.
+func (gs *podGroups) updateAllScheduled() {
+	for _, g := range gs.groups.Sorted() {
+		gs.updateScheduled(g)
+	}
+}
+
+// updateScheduled marks a group as scheduled once the group meets its requirement, unless its
+// condition already shows this. It is called whenever a pod of the group may have been bound.
+func (gs *podGroups) updateScheduled(g *groups.Group) {
+	switch {
+	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
+		return
+	case g.Count() < g.MinCount():
+		g.Short = 0 // count again then: other pods may be bound by the time the group is complete again
+		return
+	case g.Short > 1: // each call follows at most one new binding, so pods are still missing
+		g.Short--
+		return
+	}
+	_, bound := gs.progress.countPlaced(g)
+	switch g.Short = leastOf(g) - bound; {
+	case g.Short > 0:
+	case g.Parent() != nil:
+		if !g.Full {
+			g.Full = true
+			gs.updateTree(g.Root())
+		}
+	default:
+		g.Done = true
+		gs.writeScheduled(g)
+	}
+}
+
+// updateTree writes the scheduled condition of fully bound groups, once the pods required by the
+// tree are bound.
+func (gs *podGroups) updateTree(root *groups.Composite) {
+	if root == nil || root.Object == nil || root.Parent() != nil || !gs.ready.mayDecide() || !gs.ready.begun {
+		return
+	}
+	var whole []*groups.Group
+	gs.listBoundWhole(groups.Child{Composite: root}, &whole)
+	for _, g := range whole {
+		if !g.Done && !g.Scheduled() {
+			g.Done = true
+			gs.writeScheduled(g)
+		}
+	}
+}
+
+// listBoundWhole adds the fully bound groups of a subtree to list, except for groups below a
+// composite that is not fully bound.
+func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
+	switch {
+	case !gs.progress.isBoundWhole(of):
+	case of.Group != nil:
+		*list = append(*list, of.Group)
+	default:
+		for _, child := range of.Composite.Children() {
+			gs.listBoundWhole(child, list)
+		}
+	}
+}
+
+// writeScheduled writes the condition of a scheduled group, which has minCount bound pods.
+func (gs *podGroups) writeScheduled(g *groups.Group) {
+	gs.writeCondition(g, metav1.ConditionTrue, "Scheduled", "")
+}
+
+// writeCondition writes the condition PodGroupInitiallyScheduled if it has changed since the last
+// write. The API may not show that write yet.
+func (gs *podGroups) writeCondition(g *groups.Group, status metav1.ConditionStatus, reason, message string) {
+	if g.Object == nil {
+		return
+	}
+	condition := metav1.Condition{
+		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(gs.wallTime()),
+	}
+
+	text := func(c *metav1.Condition) string { return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message) }
+	last := g.LastCondition
+	if old := g.Condition(); old != nil {
+		if old.Status == status {
+			condition.LastTransitionTime = old.LastTransitionTime
+		}
+		last = cmp.Or(last, text(old))
+	}
+
+	if g.LastCondition = text(&condition); g.LastCondition != last {
+		gs.addAction(WriteGroup{Group: g.Object, Condition: condition})
+	}
+}
+
+// WriteGroup writes the condition PodGroupInitiallyScheduled of a PodGroup.
+type WriteGroup struct {
+	Group     *groups.PodGroup
+	Condition metav1.Condition
+}
+
+func (a WriteGroup) String() string {
+	return fmt.Sprintf("write group %s/%s, %s=%s %s: %s", a.Group.Namespace, a.Group.Name, a.Condition.Type, a.Condition.Status,
+		a.Condition.Reason, a.Condition.Message)
 }

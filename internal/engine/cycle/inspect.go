@@ -202,3 +202,21 @@ func areThere(count int) string {
 	}
 	return fmt.Sprintf("are %d", count)
 }
+
+// describeGroup describes the state of a group.
+func (gs *podGroups) describeGroup(g *groups.Group) *decision.Group {
+	d := &decision.Group{
+		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: gs.progress.isStarted(g),
+	}
+	d.Placed, d.Bound = gs.progress.countPlaced(g)
+	if d.Scheduled {
+		return d
+	}
+	if condition := g.Condition(); condition != nil {
+		d.Message = condition.Message
+	}
+	if g.Last.Tried > 0 {
+		d.Tried, d.Fit, d.Needed, d.Message = g.Last.Tried, g.Last.Fit, g.Last.Needed, g.Last.Message
+	}
+	return d
+}

@@ -5,12 +5,12 @@ package cycle
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	helper "k8s.io/component-helpers/resource"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -169,6 +169,32 @@ func (i *intake) setPod(pod *v1.Pod) *cluster.Pod {
 	return i.preemptions.replaceAs(p, true)
 }
 
+// preempts reports whether a placed pod has a deferred resize for which other pods may be
+// preempted.
+func (i *intake) preempts(pod *v1.Pod) bool {
+	return i.options.ResizePreemption && i.shadow == nil && helper.IsPodResizeDeferred(pod) &&
+		!rules.IsTerminal(pod) && pod.DeletionTimestamp == nil && i.profiles.servesName(pod.Spec.SchedulerName)
+}
+
+// queueResize adds the deferred resize of a placed pod to the queue, or updates it.
+func (i *intake) queueResize(pod *v1.Pod) {
+	class := i.cluster.ResizeClass(pod)
+	pod = i.trimmer.trimPod(pod, class)
+	item := i.queue.Get(pod.UID)
+	if item == nil {
+		i.queue.Add(pod, class, i.now)
+		return
+	}
+	var actions queue.Action
+	if takesLess(&item.Class.Requests, &class.Requests) {
+		actions |= queue.UpdatePodScaleDown
+	}
+	if takesLess(&class.Requests, &item.Class.Requests) {
+		actions |= queue.UpdatePodScaleUp
+	}
+	i.queue.Update(item, pod, class, actions, i.now)
+}
+
 // dropPending removes a pod from the queue and from all state about pending pods.
 func (i *intake) dropPending(uid types.UID) {
 	if g := i.groups.GroupOf(uid); g != nil {
@@ -269,48 +295,6 @@ func (i *intake) readPod(pod *v1.Pod) {
 type unservedPod struct {
 	cluster.Name
 	scheduler string
-}
-
-// dismissUnserved removes pods with an unserved scheduler name from the queue, and retries the
-// remaining pods.
-func (i *intake) dismissUnserved() {
-	for _, item := range i.queue.Sorted() {
-		pod := item.Pod
-		if i.profiles.servesName(pod.Spec.SchedulerName) {
-			i.queue.Wake(pod.UID, queue.ForceActivate, i.now)
-			continue
-		}
-		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
-		i.dropPending(pod.UID)
-		if item.Resizes() {
-			continue
-		}
-		i.unserved[pod.UID] = name
-		i.unserved = cluster.Shrunk(i.unserved, &i.mostUnserved)
-	}
-}
-
-// fetchServed fetches the pending pods of newly served scheduler names, in a fixed order. Each pod
-// enters the queue when its Read arrives.
-func (i *intake) fetchServed() {
-	for _, uid := range slices.Sorted(maps.Keys(i.unserved)) {
-		if pod := i.unserved[uid]; i.profiles.servesName(pod.scheduler) {
-			i.addAction(ReadPod{pod.Name})
-		}
-	}
-}
-
-// keepWhole sets whether whole pod objects are kept from now on. Pods already pending are fetched
-// again from Options.Objects.
-func (i *intake) keepWhole(whole bool) {
-	if whole && !i.trimmer.whole {
-		for item := range i.queue.Each {
-			if pod := i.options.Objects.Shown(item.Pod.UID); pod != nil { // otherwise the pod stays trimmed
-				item.Pod = pod
-			}
-		}
-	}
-	i.trimmer.whole = whole
 }
 
 // podTrimmer decides which fields of pending pods the core keeps.

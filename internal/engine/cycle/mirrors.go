@@ -6,10 +6,15 @@ package cycle
 import (
 	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -140,4 +145,213 @@ func (m *mirrored[T]) forgetObject(name cluster.Name, uid types.UID, last T) {
 		delete(m.kept, name)
 		m.of.remove(name, uid, last)
 	}
+}
+
+// newMirrors creates the mirrors of all kinds. The listing order of kinds does not matter: all are
+// listed before any decision.
+func (c *Core) newMirrors() map[Kind]mirror {
+	s, h, o := c.common, c.events, &c.cluster.Objects
+	pods := newMirror(s, h, queue.Pod, podKind{c.intake})
+	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // the class may keep a reference to its spec
+	all := map[Kind]mirror{
+		Nodes: newMirror(s, h, queue.Node, nodeKind{c.intake}),
+		Pods:  pods,
+
+		Namespaces:             mirrorTable(h, &o.Namespaces, queue.Namespace),
+		Services:               mirrorTable(h, &o.Services, queue.Owner),
+		ReplicationControllers: mirrorTable(h, &o.ReplicationControllers, queue.Owner),
+		ReplicaSets:            mirrorTable(h, &o.ReplicaSets, queue.Owner),
+		StatefulSets:           mirrorTable(h, &o.StatefulSets, queue.Owner),
+		Volumes:                mirrorTable(h, &o.Volumes, queue.Volume),
+		StorageClasses:         mirrorTable(h, &o.StorageClasses, queue.StorageClass),
+		CSINodes:               mirrorTable(h, &o.CSINodes, queue.CSINode),
+		CSIDrivers:             mirrorTable(h, &o.CSIDrivers, queue.CSIDriver),
+		CSICapacities:          mirrorTable(h, &o.CSICapacities, queue.CSIStorageCapacity),
+		VolumeAttachments:      mirrorTable(h, &o.VolumeAttachments, queue.VolumeAttachment),
+		DeviceClasses:          mirrorTable(h, &o.DeviceClasses, queue.DeviceClass),
+
+		DisruptionBudgets: newMirror(s, h, queue.Budget, budgetKind{tableOf(h, &o.Budgets, queue.Budget), c.preemptions}),
+		Claims:            newMirror(s, h, queue.Claim, claimKind{tableOf(h, &o.Claims, queue.Claim)}),
+		ResourceSlices:    newMirror(s, h, queue.ResourceSlice, sliceKind{tableOf(h, &o.ResourceSlices, queue.ResourceSlice)}),
+		ResourceClaims: newMirror(s, h, queue.ResourceClaim,
+			resourceClaimKind{tableOf(h, &o.ResourceClaims, queue.ResourceClaim), c.claims}),
+		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule", taintRuleKind{h}),
+		MoveLeases:       newMirror(s, h, "Lease", moveLeaseKind{c.moveReservations}),
+	}
+	if c.podGroups.gates.Generic {
+		all[PodGroups] = newMirror(s, h, queue.PodGroup, podGroupKind{c.podGroups, h})
+	}
+	if c.podGroups.gates.Composite {
+		all[CompositePodGroups] = newMirror(s, h, queue.CompositePodGroup, compositeKind{c.podGroups})
+	}
+	return all
+}
+
+// tableKind is a kind whose objects are stored in a table of the cluster model. Changes of the
+// objects may help pending pods.
+type tableKind[T metav1.Object] struct {
+	events   *clusterEvents
+	table    *cluster.Table[T]
+	resource queue.Resource
+}
+
+func tableOf[T metav1.Object](h *clusterEvents, table *cluster.Table[T], resource queue.Resource) tableKind[T] {
+	return tableKind[T]{h, table, resource}
+}
+
+func mirrorTable[T metav1.Object](h *clusterEvents, table *cluster.Table[T], resource queue.Resource) mirror {
+	return newMirror(h.common, h, resource, tableOf(h, table, resource))
+}
+
+func (k tableKind[T]) set(object, _ T) { k.setAs(object, nil) }
+
+// setAs stores an object in the form returned by convert, if convert is not nil.
+func (k tableKind[T]) setAs(object T, convert func(T) T) {
+	e := queue.Event{Resource: k.resource, Action: queue.Add, Label: string(k.resource) + "Add"}
+	if old, ok := k.table.Get(object.GetNamespace(), object.GetName()); ok {
+		if sameVersion(old, object) { // listed again: later assumptions about the object are still valid
+			return
+		}
+		e.Action, e.Label, e.Old = queue.Update, string(k.resource)+"Update", old
+	}
+	if convert != nil {
+		object = convert(object)
+	}
+	e.New = object
+	k.table.Set(object)
+	k.events.objects = true
+	k.events.addEvent(e)
+}
+
+func (k tableKind[T]) remove(n cluster.Name, _ types.UID, _ T) {
+	e := queue.Event{Resource: k.resource, Action: queue.Delete, Label: string(k.resource) + "Delete"}
+	if old, ok := k.table.Get(n.Namespace, n.Name); ok {
+		e.Old = old
+	}
+	k.table.Delete(n.Namespace, n.Name)
+	k.events.objects = true
+	k.events.addEvent(e)
+}
+
+type podKind struct{ *intake }
+
+func (k podKind) set(pod, old *v1.Pod) {
+	if pod.ManagedFields != nil { // avoids a write to a stripped object, which a journal may read concurrently
+		pod.ManagedFields = nil // half of the object's size, and unused here
+	}
+	k.seePod(pod, old)
+}
+
+func (k podKind) remove(_ cluster.Name, uid types.UID, last *v1.Pod) { k.losePod(last, uid) }
+
+type nodeKind struct{ *intake }
+
+func (k nodeKind) set(node, old *v1.Node)                            { k.seeNode(node, old) }
+func (k nodeKind) remove(n cluster.Name, _ types.UID, last *v1.Node) { k.loseNode(n.Name, last) }
+
+// budgetKind stores disruption budgets reduced by the victims that the API does not count yet.
+type budgetKind struct {
+	tableKind[*policyv1.PodDisruptionBudget]
+	preemptions *preemptions
+}
+
+func (k budgetKind) set(budget, _ *policyv1.PodDisruptionBudget) {
+	k.setAs(budget, k.preemptions.budgetSeen)
+}
+
+func (k budgetKind) remove(n cluster.Name, uid types.UID, last *policyv1.PodDisruptionBudget) {
+	delete(k.preemptions.budgets, n)
+	k.tableKind.remove(n, uid, last)
+}
+
+// claimKind parses a claim's selector when it is shown rather than during an attempt, since the
+// selector may be long.
+type claimKind struct {
+	tableKind[*v1.PersistentVolumeClaim]
+}
+
+func (k claimKind) set(claim, _ *v1.PersistentVolumeClaim) {
+	k.setAs(claim, func(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
+		_, _ = k.events.cluster.VolumesFor(claim) // the attempt reports an error
+		return claim
+	})
+}
+
+// resourceClaimKind stores claims with their assumed allocations.
+type resourceClaimKind struct {
+	tableKind[*resourcev1.ResourceClaim]
+	claims *sharedClaims
+}
+
+func (k resourceClaimKind) set(claim, _ *resourcev1.ResourceClaim) {
+	k.setAs(claim, k.claims.mergeSeen)
+}
+
+func (k resourceClaimKind) remove(n cluster.Name, uid types.UID, last *resourcev1.ResourceClaim) {
+	k.claims.forgetGone(n)
+	k.tableKind.remove(n, uid, last)
+}
+
+// sliceKind stores slices with the taints of the rules that select their devices.
+type sliceKind struct {
+	tableKind[*resourcev1.ResourceSlice]
+}
+
+func (k sliceKind) set(slice, _ *resourcev1.ResourceSlice) { k.setAs(slice, k.events.cluster.Tainted) }
+
+func (k sliceKind) remove(n cluster.Name, uid types.UID, last *resourcev1.ResourceSlice) {
+	k.tableKind.remove(n, uid, last)
+	k.events.cluster.Unpublish(n.Name)
+}
+
+// taintRuleKind applies DeviceTaintRules to the stored slices.
+type taintRuleKind struct{ events *clusterEvents }
+
+func (k taintRuleKind) set(rule, _ *resourcev1.DeviceTaintRule) { k.retaint(rule.Name, rule) }
+
+func (k taintRuleKind) remove(n cluster.Name, _ types.UID, _ *resourcev1.DeviceTaintRule) {
+	k.retaint(n.Name, nil)
+}
+
+// retaint applies a rule; rule is nil if it was deleted. The ResourceSlices with changed taints are
+// reported as events to waiting pods.
+func (k taintRuleKind) retaint(name string, rule *resourcev1.DeviceTaintRule) {
+	for _, was := range k.events.cluster.Retaint(name, rule) {
+		is, _ := k.events.cluster.ResourceSlices.Get("", was.Name)
+		k.events.objects = true
+		k.events.addEvent(queue.Event{
+			Resource: queue.ResourceSlice, Action: queue.Update, Label: string(queue.ResourceSlice) + "Update", Old: was, New: is,
+		})
+	}
+}
+
+type moveLeaseKind struct{ reservations *moveReservations }
+
+func (k moveLeaseKind) set(lease, _ *coordinationv1.Lease) { k.reservations.seen(lease) }
+
+func (k moveLeaseKind) remove(cluster.Name, types.UID, *coordinationv1.Lease) {
+	k.reservations.withdraw()
+}
+
+type podGroupKind struct {
+	*podGroups
+	events *clusterEvents
+}
+
+func (k podGroupKind) set(g, _ *groups.PodGroup) {
+	k.events.groupChanged(nameOf(g), g)
+	k.groupSeen(g)
+}
+
+func (k podGroupKind) remove(n cluster.Name, _ types.UID, _ *groups.PodGroup) {
+	k.events.groupChanged(n, nil)
+	k.groupGone(n)
+}
+
+type compositeKind struct{ *podGroups }
+
+func (k compositeKind) set(g, _ *groups.CompositePodGroup) { k.compositeSeen(g) }
+
+func (k compositeKind) remove(n cluster.Name, _ types.UID, _ *groups.CompositePodGroup) {
+	k.compositeGone(n)
 }

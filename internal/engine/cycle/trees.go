@@ -90,45 +90,6 @@ func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite 
 	return group, false
 }
 
-// wakeStartedTree reruns the gates for the pods of a tree when one of its groups is found to have
-// been scheduled. From then on, every composite above that group requires only one child.
-func (gs *podGroups) wakeStartedTree(g *groups.Group) {
-	if !g.Woken && gs.progress.isStarted(g) {
-		g.Woken = true
-		gs.wakeMembers(g, queue.Appeared, queue.Gated)
-	}
-}
-
-// updateTree writes the scheduled condition of fully bound groups, once the pods required by the
-// tree are bound.
-func (gs *podGroups) updateTree(root *groups.Composite) {
-	if root == nil || root.Object == nil || root.Parent() != nil || !gs.ready.mayDecide() || !gs.ready.begun {
-		return
-	}
-	var whole []*groups.Group
-	gs.listBoundWhole(groups.Child{Composite: root}, &whole)
-	for _, g := range whole {
-		if !g.Done && !g.Scheduled() {
-			g.Done = true
-			gs.writeScheduled(g)
-		}
-	}
-}
-
-// listBoundWhole adds the fully bound groups of a subtree to list, except for groups below a
-// composite that is not fully bound.
-func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
-	switch {
-	case !gs.progress.isBoundWhole(of):
-	case of.Group != nil:
-		*list = append(*list, of.Group)
-	default:
-		for _, child := range of.Composite.Children() {
-			gs.listBoundWhole(child, list)
-		}
-	}
-}
-
 // isHeld reports whether a group keeps its placed pods after a loss: it is settled, or it cannot be
 // given up as a whole because some of its pods are bound.
 func (gs *podGroups) isHeld(child groups.Child) bool {

@@ -4,7 +4,6 @@
 package queue
 
 import (
-	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -134,21 +133,6 @@ const (
 	MaxBackoff     = 10 * time.Second
 	MaxWait        = 5 * time.Minute
 )
-
-// backoffFor returns an item's back-off after a number of attempts. As upstream, the maximum
-// back-off of pods decided together grows with the square root of their number, because such an
-// attempt takes longer and should be made less often. With the default limits the back-off is 1 s,
-// 2 s, 4 s, 8 s, and 10 s from then on; for 4 pods decided together, the maximum is 20 s.
-func (q *Queue) backoffFor(item *Item, times int) time.Duration {
-	last := q.LastBackoff
-	if item.Together > 1 {
-		last = time.Duration(min(float64(last)*math.Sqrt(float64(item.Together)), 1<<62))
-	}
-	if q.FirstBackoff > last>>(times-1) { // shifting last cannot overflow, unlike shifting FirstBackoff
-		return last
-	}
-	return q.FirstBackoff << (times - 1)
-}
 
 // moreUrgent is the default order of active pods: by priority, then by the time at which the pod
 // was added or returned from its last attempt. Repeatedly failing pods thus do not delay the first

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"container/heap"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -204,3 +205,18 @@ func (q *Queue) Take(uid types.UID) *Item {
 
 // Earlier reports whether the item was added before than.
 func (i *Item) Earlier(than *Item) bool { return i.order < than.order }
+
+// backoffFor returns an item's back-off after a number of attempts. As upstream, the maximum
+// back-off of pods decided together grows with the square root of their number, because such an
+// attempt takes longer and should be made less often. With the default limits the back-off is 1 s,
+// 2 s, 4 s, 8 s, and 10 s from then on; for 4 pods decided together, the maximum is 20 s.
+func (q *Queue) backoffFor(item *Item, times int) time.Duration {
+	last := q.LastBackoff
+	if item.Together > 1 {
+		last = time.Duration(min(float64(last)*math.Sqrt(float64(item.Together)), 1<<62))
+	}
+	if q.FirstBackoff > last>>(times-1) { // shifting last cannot overflow, unlike shifting FirstBackoff
+		return last
+	}
+	return q.FirstBackoff << (times - 1)
+}
