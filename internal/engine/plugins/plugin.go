@@ -4,6 +4,12 @@
 package plugins
 
 import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	config "k8s.io/kube-scheduler/config/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -213,4 +219,106 @@ func Normalized(score, highest int64, reverse bool) int64 {
 		return MaxScore - MaxScore*score/highest
 	}
 	return MaxScore * score / highest
+}
+
+// RoomFilter is a [Filter] that rejects nodes without room. For pods that need only CPU, memory and
+// a pod slot, it reads only the [cluster.Room] of a node.
+type RoomFilter interface {
+	Filter
+	// Others lists, by name, the requested resources checked in addition to CPU, memory and
+	// ephemeral storage.
+	Others(requests *cluster.Resources) []v1.ResourceName
+	// Scored returns the resources configured for node scoring.
+	Scored() []config.ResourceSpec
+}
+
+// RoomScorer is a [Scorer] with scores in 0..MaxScore that depend only on the room on the node.
+type RoomScorer interface {
+	Scorer
+	ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore
+}
+
+// RoomScore scores nodes for a pod.
+type RoomScore struct {
+	Skips bool // the pod is not scored
+	Only  bool // the score depends only on the node's Room, and Score computes it
+
+	// CPU and Memory are the pod's amounts as counted by the score.
+	CPU, Memory int64
+	// Score scores a node for a pod with the given amounts. It does not allocate.
+	Score func(room *cluster.Room, cpu, memory int64) int64
+	Rule  RoomRule
+}
+
+// RoomRule identifies the formula of RoomScore.Score for bulk scoring, which applies the formula
+// without a call per node. Score remains the definition.
+type RoomRule uint8
+
+const (
+	// NoRule covers all other scores.
+	NoRule RoomRule = iota
+	// LeastAllocatedRule is the mean of LeastAllocatedScore over CPU and memory.
+	LeastAllocatedRule
+	// EvennessRule is EvennessScore.
+	EvennessRule
+)
+
+// Amounts returns the CPU and memory counted by the rule for pods of a class that needs only CPU
+// and memory; skips means the pods are not scored.
+func (r RoomRule) Amounts(class *cluster.PodClass) (cpu, memory int64, skips bool) {
+	if r == LeastAllocatedRule {
+		return class.NonZeroCPU, class.NonZeroMemory, false
+	}
+	cpu, memory = class.Requests.MilliCPU, class.Requests.Memory
+	return cpu, memory, cpu == 0 && memory == 0 // such a pod does not change the balance
+}
+
+// Extender judges all nodes passed by the filters in bulk. It represents another process, so a pod
+// of interest to the extender is decided node by node, no faster than the response time of that
+// process.
+type Extender interface {
+	Name() string
+	// Interested reports whether the extender must be called for the pod.
+	Interested(p *cluster.Pod) bool
+	// Filter returns the rejected nodes and the reasons. Messages do not count a rejection without
+	// reasons.
+	Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) (map[*cluster.Node]*Rejection, error)
+	// Score returns the addition to each node's total, in the order of the nodes; nil adds nothing.
+	// Its only error is a PendingQuery.
+	Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) ([]int64, error)
+	// Spare filters the places for preemption, and may replace their victims.
+	Spare(c *cluster.Cluster, p *cluster.Pod, places []Place) ([]Place, error)
+}
+
+// PendingQuery is the error of a pending query, for which the deciding goroutine must not wait. Run
+// obtains the result on any goroutine. The pod is then decided again, with the Answers in its
+// Attempt.
+type PendingQuery struct {
+	Target  string
+	Run     func(ctx context.Context)
+	Answers any
+	// Done, if set, is called by the deciding goroutine after Run returned.
+	Done func()
+}
+
+// Error implements error.
+func (a *PendingQuery) Error() string { return fmt.Sprintf("%s was not asked yet", a.Target) }
+
+// Preparer is a plugin with a computation about a pod, possibly slow, that precedes the decision.
+type Preparer interface {
+	// Prepare returns the query to run before the decision, outside the deciding goroutine, or nil.
+	// Its Answers are empty.
+	Prepare(c *cluster.Cluster, p *cluster.Pod) *PendingQuery
+	// Forget discards prepared results. Prepare then depends only on later calls of the plugin.
+	Forget()
+}
+
+// ExtenderName represents all extenders in the list of plugins rejecting a pod, as in upstream.
+const ExtenderName = "Extender"
+
+// Place is a node and the victims to evict from it, ordered from the most important.
+type Place struct {
+	Node       *cluster.Node
+	Victims    []*cluster.Pod
+	Violations int // number of violated disruption budgets
 }

@@ -6,6 +6,7 @@ package outoftree
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,8 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/core"
 	corev1 "k8s.io/client-go/informers/core/v1"
@@ -23,6 +27,10 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // informerFactory creates only the informers requested by plugins: a kind not read by any plugin is
@@ -204,4 +212,70 @@ func (r *recorders) close() {
 	for _, writer := range r.writers {
 		writer.Shutdown()
 	}
+}
+
+// watchCustom watches a custom resource of interest to a plugin, and passes its events to the
+// queue, so that they can wake pods rejected by the plugin. The name is in upstream's notation
+// "plural.version.group", such as "foos.v1.example.com". Each resource is watched once per Set,
+// however many plugins and profiles register it, and until the Set's context ends.
+//
+// A failure to watch a resource is logged and not an error: the scheduler runs without these
+// events, and pods waiting for them are retried with the other rejected pods.
+func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
+	logger := klog.FromContext(s.ctx)
+	gvr, _ := schema.ParseResourceArg(string(name))
+	// ParseResourceArg takes everything after the second dot as the group, and accepts an empty
+	// group.
+	if gvr == nil || strings.Count(string(name), ".") < 2 {
+		logger.Error(nil, "Incorrect event registration: a custom resource is named plural.version.group", "plugin",
+			plugin, "resource", name)
+		return
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.customs[name] {
+		return
+	}
+
+	// Set this even if the watch fails below, so that the reason is logged once, and not per plugin
+	// and profile.
+	s.customs[name] = true
+	if s.options.KubeConfig == nil {
+		logger.Error(nil, "A custom resource cannot be watched without a client configuration", "plugin", plugin, "resource", name)
+		return
+	}
+
+	client, err := dynamic.NewForConfig(s.options.KubeConfig)
+	if err != nil {
+		logger.Error(err, "A custom resource cannot be watched", "plugin", plugin, "resource", name)
+		return
+	}
+
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, *gvr, "", 0, cache.Indexers{}, nil).Informer()
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { s.addEvent(name, fwk.Add, nil, o) },
+		UpdateFunc: func(old, o any) { s.addEvent(name, fwk.Update, old, o) },
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok { // the deletion was missed, and detected by a list
+				o = gone.Obj
+			}
+			s.addEvent(name, fwk.Delete, o, nil)
+		},
+	})
+
+	go informer.RunWithContext(s.ctx)
+}
+
+// addEvent passes an event of a custom resource to the queue. Before a scheduler is attached, no
+// pod can have been rejected, so dropping the event is safe. For an addition, old is nil; for a
+// deletion, now is nil.
+func (s *Set) addEvent(name fwk.EventResource, action fwk.ActionType, old, now any) {
+	host := s.host()
+	if host == nil {
+		return
+	}
+	event := &queue.Event{Resource: queue.Resource(name), Action: queue.Action(action),
+		Label: fwk.ClusterEvent{Resource: name, ActionType: action}.Label(), Old: old, New: now}
+	host.Happened(event)
 }

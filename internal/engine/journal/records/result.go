@@ -73,3 +73,9 @@ func (r *Reader) Replay(began time.Time, toEnd bool, replay func(n int) (Replaye
 		}
 	}
 }
+
+// WriteLine writes a line of a journal's story. The time is printed to the millisecond, in its own
+// time zone.
+func WriteLine(out io.Writer, at time.Time, text string) {
+	fmt.Fprintf(out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
+}
