@@ -92,7 +92,7 @@ func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	}
 	for _, other := range taken {
 		for _, port := range other.ports {
-			if slices.ContainsFunc(wants.ports, port.conflicts) {
+			if slices.ContainsFunc(wants.ports, func(wanted v1.ContainerPort) bool { return conflicts(port, wanted) }) {
 				return predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
 			}
 		}

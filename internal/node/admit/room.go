@@ -7,9 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
@@ -21,50 +19,25 @@ import (
 // immutable, and stays valid until the pod's object changes.
 type Demand struct {
 	amounts map[v1.ResourceName]int64
-	ports   []hostPort
+	ports   []v1.ContainerPort
 }
 
 // DemandOf returns a pod's demand. For a placed pod, the resources in the containers' statuses
 // count in addition to the spec; see requests.
 func DemandOf(pod *v1.Pod, placed bool) Demand { return Demand{requests(pod, placed), hostPorts(pod)} }
 
-// hostPort is a port of the node. An empty address in the API becomes 0.0.0.0.
-type hostPort struct {
-	ip       string
-	protocol v1.Protocol
-	port     int32
+// conflicts reports whether pods with these two host ports exclude each other on a node.
+func conflicts(a, b v1.ContainerPort) bool {
+	return a.HostPort == b.HostPort && a.Protocol == b.Protocol &&
+		(a.HostIP == b.HostIP || a.HostIP == "0.0.0.0" || b.HostIP == "0.0.0.0")
 }
 
-// conflicts reports whether pods with these two ports exclude each other on a node.
-func (a hostPort) conflicts(b hostPort) bool {
-	return a.port == b.port && a.protocol == b.protocol && (a.ip == b.ip || a.ip == "0.0.0.0" || b.ip == "0.0.0.0")
-}
-
-// hostPorts returns the host ports of long-running containers: regular ones and sidecars, but not
-// other init containers. Port 0 does not count.
-func hostPorts(pod *v1.Pod) []hostPort {
-	var ports []hostPort
-	add := func(c *v1.Container) {
-		for _, p := range c.Ports {
-			if p.HostPort <= 0 {
-				continue
-			}
-			port := hostPort{p.HostIP, p.Protocol, p.HostPort}
-			port.ip = cmp.Or(port.ip, "0.0.0.0")
-			port.protocol = cmp.Or(port.protocol, v1.ProtocolTCP)
-			ports = append(ports, port)
-		}
-	}
-
-	// An init container that ends before the next container starts is not counted.
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			add(c)
-		}
-	}
-
-	for i := range pod.Spec.Containers {
-		add(&pod.Spec.Containers[i])
+// hostPorts returns a pod's host ports with defaults: an empty address in the API means 0.0.0.0.
+func hostPorts(pod *v1.Pod) []v1.ContainerPort {
+	ports := rules.HostPorts(pod)
+	for i := range ports {
+		ports[i].HostIP = cmp.Or(ports[i].HostIP, "0.0.0.0")
+		ports[i].Protocol = cmp.Or(ports[i].Protocol, v1.ProtocolTCP)
 	}
 	return ports
 }
@@ -96,14 +69,6 @@ type shortage struct {
 	requested, used, capacity int64
 }
 
-// sum adds two non-negative amounts. It saturates.
-func sum(a, b int64) int64 {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
-
 // refusal describes the shortage in the kubelet's words.
 func (s shortage) refusal() *Refusal {
 	return &Refusal{"OutOf" + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
@@ -117,7 +82,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	room, used := amounts(node.Status.Allocatable), map[v1.ResourceName]int64{}
 	for _, demand := range taken {
 		for name, n := range demand.amounts {
-			used[name] = sum(used[name], n)
+			used[name] = rules.Sum(used[name], n)
 		}
 	}
 
@@ -132,7 +97,7 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 	for _, name := range append(first, rest...) {
 		capacity, known := room[name]
 		// As in the kubelet, skip cluster-level resources, which nodes do not report.
-		if wants.amounts[name] == 0 || !known && extended(name) {
+		if wants.amounts[name] == 0 || !known && rules.IsExtendedResource(name) {
 			continue
 		}
 		if wants.amounts[name] > capacity-used[name] {
@@ -150,11 +115,4 @@ func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
 		return short[0].refusal()
 	}
 	return nil
-}
-
-// extended reports whether a resource is an extended resource, with a domain other than
-// Kubernetes'.
-func extended(name v1.ResourceName) bool {
-	return strings.Contains(string(name), "/") && !strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix) &&
-		!strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 }
