@@ -38,7 +38,7 @@ var failures = []scenario{
 	{"graceful shutdown", "taint not-ready, its pod ends in its grace period, replaced, removed after tolerationSeconds", (*cluster).gracefulShutdown},
 	{"clock step", clockPromise, (*cluster).clockStep},
 	{"clock step, Berth's node", clockPromise, (*cluster).berthClockStep},
-	{"short pods", "200 pods of 5 s, 12 at a time, all end", (*cluster).shortPods},
+	{"short pods", "200 pods of 5 s in each round, 12 at a time, all end", (*cluster).shortPods},
 	{"NoExecute flood", "30 pods: evicted now, after tolerationSeconds, or never", (*cluster).flood},
 	{"disk full", "taint disk-pressure, no new pod there, taint removed", (*cluster).diskFull},
 	{"memory hog", "taint memory-pressure, the hog evicted, taint removed", (*cluster).memoryHog},
