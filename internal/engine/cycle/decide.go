@@ -23,9 +23,9 @@ import (
 // This file decides a single pod: the deciders search for a node, and PostFilter runs if no node
 // fits. Attempts for whole groups are in decidegroup.go.
 //
-// A resize deferred by a kubelet is decided like a pod. The pod stays on its node, and is an item of
-// the queue until the kubelet accepts the resize. Its request after the resize counts on the node
-// throughout, so no other pod takes the room of its victims, and it needs no nomination. As
+// A resize deferred by a kubelet is decided like a pod. The pod stays on its node, and is an item
+// of the queue until the kubelet accepts the resize. Its request after the resize counts on the
+// node throughout, so no other pod takes the room of its victims, and it needs no nomination. As
 // upstream, neither an event nor a condition is written to the running pod.
 
 // decidePod decides one pod. When an attempt continues after asynchronous questions, answers holds
