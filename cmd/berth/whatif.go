@@ -186,10 +186,7 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 		word, rest = rest[0], rest[1:]
 	}
 	before, own := parse.Last(args), parse.OperationFlags(word)
-	awaits := parse.AwaitsValue(own, before)
-	if awaits == "" {
-		awaits = parse.AwaitsValue(cmd.Flags(), before)
-	}
+	awaits := cmp.Or(parse.AwaitsValue(own, before), parse.AwaitsValue(cmd.Flags(), before))
 	if awaits != "" && first == len(args) {
 		first--
 	}

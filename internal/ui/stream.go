@@ -5,6 +5,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"embed"
 	"encoding/json"
@@ -137,10 +138,7 @@ func (s *Server) hold(r *http.Request) (release func()) {
 // process. Browsers send the header only on automatic reconnects; the page's own code uses the
 // parameter.
 func (s *Server) lastPosition(r *http.Request) uint64 {
-	id := r.Header.Get("Last-Event-ID")
-	if id == "" {
-		id = r.URL.Query().Get("last")
-	}
+	id := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("last"))
 	// Ignore a frame number of another process.
 	number, ok := strings.CutPrefix(id, s.epoch+"-")
 	if !ok {

@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -84,9 +85,7 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 		}
 	}
 
-	if w.clock == nil {
-		w.clock = clock.RealClock{}
-	}
+	w.clock = cmp.Or[clock.WithTicker](w.clock, clock.RealClock{})
 	if w.listener, err = net.Listen("tcp", options.Address); err != nil {
 		return nil, fmt.Errorf("--bind-address: %w", err)
 	}

@@ -344,9 +344,7 @@ func NewClient(to *connect.Flags, userAgent string, tune ...func(*rest.Config)) 
 // LimitTime bounds the time of a request for one-shot queries, which must not hang on a kubeconfig
 // that points nowhere.
 func LimitTime(cfg *rest.Config) {
-	if cfg.Timeout == 0 { // --request-timeout is not set
-		cfg.Timeout = 5 * time.Second
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second) // 0 if --request-timeout is not set
 }
 
 // RaiseRateLimit raises the rate limit for commands that make many requests; client-go's 5 a second

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // examineNodes examines every node: it determines the silent nodes, the state of each zone, and the
@@ -39,7 +40,7 @@ func (c *Core) examineNodes(now time.Time) {
 		default:
 			k.notReady++
 		}
-		c.enqueueNode(n, waiting[n])
+		c.enqueueNode(n, waiting.Has(n))
 	}
 	states := map[*zone]State{}
 	for _, z := range c.sortedZones() {
@@ -94,12 +95,10 @@ func leaveQueues(n *node) {
 
 // waitingNodes returns the set of nodes waiting for a taint, so that a pass need not search the
 // queues for every node.
-func (c *Core) waitingNodes() map[*node]bool {
-	nodes := map[*node]bool{}
+func (c *Core) waitingNodes() sets.Set[*node] {
+	nodes := sets.New[*node]()
 	for _, z := range c.zones {
-		for _, n := range z.toTaint {
-			nodes[n] = true
-		}
+		nodes.Insert(z.toTaint...)
 	}
 	return nodes
 }

@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -99,15 +100,11 @@ func (pr *preemptions) countVictims(spared types.UID) {
 
 // budgetsInUse lists, sorted, the reduced budgets and the budgets covering a pending victim.
 func (pr *preemptions) budgetsInUse(spared types.UID) []cluster.Name {
-	names := map[cluster.Name]bool{}
-	for name := range pr.budgets {
-		names[name] = true
-	}
-
+	names := sets.KeySet(pr.budgets)
 	cover := func(victim types.UID) {
 		if p := pr.cluster.Pod(victim); p != nil && pr.keepsBudgets {
 			for _, b := range pr.cluster.BudgetsOf(p.Class) {
-				names[cluster.Name{Namespace: b.Namespace, Name: b.Name}] = true
+				names.Insert(nameOf(b))
 			}
 		}
 	}

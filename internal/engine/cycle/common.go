@@ -53,9 +53,7 @@ func newCommon(o Options) *common {
 		q.Asked, q.EntityMoved = o.Observer.Hinted, o.Observer.EntityQueued
 	}
 
-	if o.Objects == nil {
-		o.Objects = NoObjects{}
-	}
+	o.Objects = cmp.Or[Objects](o.Objects, NoObjects{})
 	if o.Stopwatch == nil {
 		o.Stopwatch = func() time.Time { return time.Time{} }
 	}

@@ -366,5 +366,3 @@ func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	pr.noteLeaver(p.UID, &other)
 	return &other
 }
-
-func isPreempted(p *cluster.Pod) bool { return p.Preempted }

@@ -206,32 +206,16 @@ func earlier(a, b *queue.Item) int {
 
 // wakeStarted reruns the gates for members of a gang found to be already scheduled, since such a
 // gang may have fewer pods than required. A gang counts as scheduled only if it has the condition
-// and a bound pod (isStarted), and a list may show the bound pods after the gated pods.
+// and a bound pod (isStarted), and a list may show the bound pods after the gated pods. In a tree,
+// every composite above a scheduled group requires only one child from then on.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
-	if g.Parent() != nil {
-		gs.wakeStartedTree(g)
+	switch inTree := g.Parent() != nil; {
+	case inTree && g.Woken, !inTree && g.Count() >= g.MinCount(), !gs.progress.isStarted(g):
 		return
-	}
-	if g.Count() < g.MinCount() && gs.progress.isStarted(g) {
-		gs.wakeMembers(g, queue.Appeared, queue.Gated)
-	}
-}
-
-// wakeStartedTree reruns the gates for the pods of a tree when one of its groups is found to have
-// been scheduled. From then on, every composite above that group requires only one child.
-func (gs *podGroups) wakeStartedTree(g *groups.Group) {
-	if !g.Woken && gs.progress.isStarted(g) {
+	case inTree:
 		g.Woken = true
-		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
-}
-
-// updateAllScheduled updates the conditions of groups that were scheduled before this scheduler
-// began but have no condition recording it.
-func (gs *podGroups) updateAllScheduled() {
-	for _, g := range gs.groups.Sorted() {
-		gs.updateScheduled(g)
-	}
+	gs.wakeMembers(g, queue.Appeared, queue.Gated)
 }
 
 // updateScheduled marks a group as scheduled once the group meets its requirement, unless its

@@ -166,7 +166,7 @@ func (pr *preemptions) reuseEvictions(a *podAttempt) (r PostFilterResult, done b
 	}
 
 	r.Message = fmt.Sprintf("preemption: not before the pod has been unschedulable for %s.", a.profile.PreemptionDelay)
-	if n := pr.cluster.Node(a.Waiting.Nominated); n == nil || !slices.ContainsFunc(n.Pods, isPreempted) {
+	if n := pr.cluster.Node(a.Waiting.Nominated); n == nil || !slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return p.Preempted }) {
 		r.Nominate = new(string)
 	}
 	return r, true

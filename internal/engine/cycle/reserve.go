@@ -117,7 +117,11 @@ func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver
 		return nil, err
 	}
 	b.volumes = volumes
-	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeVolumes, failed: bindingVolumesFailed, next: volumesBound})
+	b.own = append(b.own, ownWork{
+		plugin: plugin.Name(), next: volumesBound,
+		write:  func(b *placement, ticket Ticket) Action { return WriteVolumes{ticket, &b.Attempt, b.volumes} },
+		failed: func(ps *placements) { ps.observer().VolumesFailed("bind") },
+	})
 	return volumes.Assume(ps.cluster), nil
 }
 
@@ -139,15 +143,6 @@ func (a WriteVolumes) String() string {
 	}
 	return fmt.Sprintf("write volumes of %s #%d: %s", a.Attempt, a.Ticket, strings.Join(names, ", "))
 }
-
-// writeVolumes creates the action for the volumes matched by reserveVolumes.
-func writeVolumes(b *placement, ticket Ticket) Action {
-	return WriteVolumes{ticket, &b.Attempt, b.volumes}
-}
-
-// bindingVolumesFailed counts a failure to write volumes, or a timeout while waiting for their
-// binding.
-func bindingVolumesFailed(ps *placements) { ps.observer().VolumesFailed("bind") }
 
 // volumesBound is the wait for the PV controller or a provisioner to bind all claims of the pod. If
 // the node is deleted, the pod returns to the queue.

@@ -5,11 +5,11 @@ package plugins
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -41,23 +41,21 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	return func(n *cluster.Node) string {
 		within := d.devicesWithin(n, shared)
 		texts := slices.Concat(tally.elsewhere(n), tally.countsOf(within))
-		taints, devices := map[string]bool{}, 0
+		taints, devices := sets.New[string](), 0
 		for _, device := range within {
 			// List only free devices withheld from all requests: other devices are unavailable for
 			// another reason.
 			if kept := keptBack(device.Device, tolerated); len(kept) > 0 && !d.index.isTaken(device.id) {
 				devices++
-				for _, taint := range kept {
-					taints[taint] = true
-				}
+				taints.Insert(kept...)
 			}
 		}
 		switch devices {
 		case 0:
 		case 1:
-			texts = append(texts, "a free device is tainted: "+strings.Join(slices.Sorted(maps.Keys(taints)), ", "))
+			texts = append(texts, "a free device is tainted: "+strings.Join(sets.List(taints), ", "))
 		default:
-			texts = append(texts, fmt.Sprintf("%d free devices are tainted: %s", devices, strings.Join(slices.Sorted(maps.Keys(taints)), ", ")))
+			texts = append(texts, fmt.Sprintf("%d free devices are tainted: %s", devices, strings.Join(sets.List(taints), ", ")))
 		}
 		return strings.Join(texts, "; ")
 	}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -207,7 +206,7 @@ func (t *deviceTally) elsewhere(n *cluster.Node) (texts []string) {
 // countFor counts the devices matching a request, and the free devices among them, and lists the
 // users of the other devices.
 func (t *deviceTally) countFor(r *talliedRequest, devices []reachedDevice) (present, free int64, users []string) {
-	names := map[string]bool{}
+	names := sets.New[string]()
 	for _, device := range devices {
 		if !t.matches(r, device) {
 			continue
@@ -218,11 +217,9 @@ func (t *deviceTally) countFor(r *talliedRequest, devices []reachedDevice) (pres
 			free++
 			continue
 		}
-		for _, user := range t.users[device.id] {
-			names[user] = true
-		}
+		names.Insert(t.users[device.id]...)
 	}
-	return present, free, slices.Sorted(maps.Keys(names))
+	return present, free, sets.List(names)
 }
 
 // matches evaluates the selectors of the request and of its class.

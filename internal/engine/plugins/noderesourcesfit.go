@@ -4,6 +4,7 @@
 package plugins
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -168,9 +169,7 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 	n *cluster.Node) *Rejection {
 	rejection := &Rejection{Reasons: make([]string, 0, 1)}
 	add := func(code, reason string, unresolvable bool) {
-		if rejection.Code == "" {
-			rejection.Code = code
-		}
+		rejection.Code = cmp.Or(rejection.Code, code)
 		rejection.Reasons = append(rejection.Reasons, reason)
 		rejection.Unresolvable = rejection.Unresolvable || unresolvable
 	}

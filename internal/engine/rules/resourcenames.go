@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -63,33 +64,13 @@ func isDivisible(name v1.ResourceName, quantity resource.Quantity) bool {
 
 // containerResources are the resources without a domain that a container may name, apart from huge
 // pages.
-var containerResources = map[v1.ResourceName]bool{
-	v1.ResourceCPU:              true,
-	v1.ResourceMemory:           true,
-	v1.ResourceEphemeralStorage: true,
-}
+var containerResources = sets.New(v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage)
 
 // countedResources are measured in whole objects.
-var countedResources = map[v1.ResourceName]bool{
-	v1.ResourcePods:                   true,
-	v1.ResourceQuotas:                 true,
-	v1.ResourceServices:               true,
-	v1.ResourceReplicationControllers: true,
-	v1.ResourceSecrets:                true,
-	v1.ResourceConfigMaps:             true,
-	v1.ResourcePersistentVolumeClaims: true,
-	v1.ResourceServicesNodePorts:      true,
-	v1.ResourceServicesLoadBalancers:  true,
-}
+var countedResources = sets.New(v1.ResourcePods, v1.ResourceQuotas, v1.ResourceServices, v1.ResourceReplicationControllers,
+	v1.ResourceSecrets, v1.ResourceConfigMaps, v1.ResourcePersistentVolumeClaims, v1.ResourceServicesNodePorts,
+	v1.ResourceServicesLoadBalancers)
 
 // quotaResources are the resources without a domain that only a quota or a claim may name.
-var quotaResources = map[v1.ResourceName]bool{
-	v1.ResourceRequestsCPU:              true,
-	v1.ResourceRequestsMemory:           true,
-	v1.ResourceRequestsEphemeralStorage: true,
-	v1.ResourceLimitsCPU:                true,
-	v1.ResourceLimitsMemory:             true,
-	v1.ResourceLimitsEphemeralStorage:   true,
-	v1.ResourceStorage:                  true,
-	v1.ResourceRequestsStorage:          true,
-}
+var quotaResources = sets.New(v1.ResourceRequestsCPU, v1.ResourceRequestsMemory, v1.ResourceRequestsEphemeralStorage,
+	v1.ResourceLimitsCPU, v1.ResourceLimitsMemory, v1.ResourceLimitsEphemeralStorage, v1.ResourceStorage, v1.ResourceRequestsStorage)

@@ -10,6 +10,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -200,26 +201,19 @@ func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector,
 
 	if selector != nil {
 		// A key in matchLabels is a first occurrence.
-		seen := map[string]bool{}
-		for key := range selector.MatchLabels {
-			seen[key] = true
-		}
+		seen := sets.KeySet(selector.MatchLabels)
 		for _, expression := range selector.MatchExpressions {
 			// The path is upstream's, although it lacks matchLabelKeys.
-			if i, named := index[expression.Key]; named && seen[expression.Key] {
+			if i, named := index[expression.Key]; named && seen.Has(expression.Key) {
 				errs = append(errs, field.Invalid(path.Index(i), expression.Key, "exists in both matchLabelKeys and labelSelector"))
 			}
-			seen[expression.Key] = true
+			seen.Insert(expression.Key)
 		}
 	}
 
-	excluded := map[string]bool{}
-	for _, key := range mismatch {
-		excluded[key] = true
-	}
-
+	excluded := sets.New(mismatch...)
 	for i, key := range match {
-		if excluded[key] {
+		if excluded.Has(key) {
 			errs = append(errs, field.Invalid(path.Child("matchLabelKeys").Index(i), key,
 				"exists in both matchLabelKeys and mismatchLabelKeys"))
 		}

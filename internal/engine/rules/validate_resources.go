@@ -149,7 +149,7 @@ func validateAmount(name v1.ResourceName, quantity resource.Quantity, path *fiel
 	if quantity.Sign() < 0 {
 		errs = append(errs, field.Invalid(path, quantity.String(), apivalidation.IsNegativeErrorMsg))
 	}
-	if (countedResources[name] || IsExtendedResource(name)) && quantity.MilliValue()%1000 != 0 {
+	if (countedResources.Has(name) || IsExtendedResource(name)) && quantity.MilliValue()%1000 != 0 {
 		errs = append(errs, field.Invalid(path, quantity, "must be an integer"))
 	}
 	return errs
@@ -161,7 +161,7 @@ func containerResourceName(name v1.ResourceName, path *field.Path) field.ErrorLi
 	errs := resourceName(name, path)
 	switch {
 	case !strings.Contains(string(name), "/"):
-		if !containerResources[name] && !isHugePages(name) {
+		if !containerResources.Has(name) && !isHugePages(name) {
 			errs = append(errs, field.Invalid(path, name, "must be a standard resource for containers"))
 		}
 	// Any name with a domain that contains kubernetes.io/ is accepted.
@@ -191,7 +191,7 @@ func resourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 	if errs := invalidErrors(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
-	if !strings.Contains(string(name), "/") && !containerResources[name] && !countedResources[name] && !quotaResources[name] &&
+	if !strings.Contains(string(name), "/") && !containerResources.Has(name) && !countedResources.Has(name) && !quotaResources.Has(name) &&
 		!isHugePages(name) && !isHugePages(quotaOf(name)) {
 		return field.ErrorList{field.Invalid(path, name, "must be a standard resource type or fully qualified")}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
@@ -138,19 +139,15 @@ type Totals struct {
 // placed later counts as placed. A victim listed by several preemptors also counts once.
 func (s *Simulation) Totals() Totals {
 	t := Totals{Evicted: len(s.Evictions)}
-	placed, victims := make(map[Name]bool, len(s.Pods)), map[Name]bool{}
+	placed, victims := make(map[Name]bool, len(s.Pods)), sets.New[Name]()
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		placed[Name{p.Namespace, p.Name}] = p.Node != ""
-		for _, victim := range p.Victims {
-			victims[victim] = true
-		}
+		victims.Insert(p.Victims...)
 	}
 
 	for i := range s.Groups {
-		for _, victim := range s.Groups[i].Victims {
-			victims[victim] = true
-		}
+		victims.Insert(s.Groups[i].Victims...)
 	}
 
 	t.Victims = len(victims)

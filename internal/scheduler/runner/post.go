@@ -72,10 +72,7 @@ func newPoster(through, limited kubernetes.Interface, contentType, agent string)
 	}
 
 	sends := cmp.Or(client.Client, http.DefaultClient)
-	transport := sends.Transport
-	if transport == nil {
-		transport = http.DefaultTransport
-	}
+	transport := cmp.Or(sends.Transport, http.DefaultTransport)
 
 	return &poster{
 		client: sends, transport: transport, server: server, namespaces: server.JoinPath("api/v1/namespaces"),

@@ -160,9 +160,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err
 	}
-	if s.observer == nil {
-		s.observer = cycle.NoObserver{}
-	}
+	s.observer = cmp.Or[cycle.Observer](s.observer, cycle.NoObserver{})
 
 	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
 	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.stepOrRenew, s.wakeOrRenew, cycle.Tick{}, s.carryOut

@@ -22,10 +22,7 @@ const mostRows = 4000
 // mostRows are deferred to the next call. The caller calls it again while More returns true. The
 // caller owns the result.
 func (c *Cluster) Changes(now time.Time) *Delta {
-	// The history begins with the first call.
-	if c.since == 0 {
-		c.since = now.UnixMilli()
-	}
+	c.since = cmp.Or(c.since, now.UnixMilli()) // the history begins with the first call
 	c.judgeRoom()
 	if len(c.dirtyNodes)+len(c.dirtyPods)+len(c.dirtyGroups)+len(c.Trees.dirty)+c.unshown == 0 {
 		return nil

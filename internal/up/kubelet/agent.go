@@ -4,6 +4,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,12 +105,8 @@ func (f *Agent) completeFlags(ctx context.Context, arguments []string) (err erro
 		}
 	}
 
-	if k.Kubeconfig == "" {
-		k.Kubeconfig = k.Path("kubeconfig")
-	}
-	if k.Certificates == "" {
-		k.Certificates = k.Path("pki")
-	}
+	k.Kubeconfig = cmp.Or(k.Kubeconfig, k.Path("kubeconfig"))
+	k.Certificates = cmp.Or(k.Certificates, k.Path("pki"))
 
 	if err := checkOwnLabels(k.Labels); err != nil {
 		return err
