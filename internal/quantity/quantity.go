@@ -158,10 +158,8 @@ func quantitiesOf(t reflect.Type) boundFunc {
 	}
 	// Types may be recursive: until the plan is complete, it is looked up on each call.
 	quantityPlans.Store(t, boundFunc(func(v reflect.Value, bound bool) bool {
-		if plan := quantitiesOf(t); plan != nil {
-			return plan(v, bound)
-		}
-		return false
+		plan := quantitiesOf(t)
+		return plan != nil && plan(v, bound)
 	}))
 	plan := planQuantities(t)
 	quantityPlans.Store(t, plan)

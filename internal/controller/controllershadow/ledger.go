@@ -6,6 +6,7 @@ package controllershadow
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -162,13 +163,10 @@ func widestFirst(list []Decision) []Decision {
 		return 1
 	}
 	slices.SortStableFunc(list, func(a, b Decision) int {
-		return cmp.Or(cmp.Compare(alone(&a), alone(&b)), cmp.Compare(abs(b.LagSeconds), abs(a.LagSeconds)))
+		return cmp.Or(cmp.Compare(alone(&a), alone(&b)), cmp.Compare(math.Abs(b.LagSeconds), math.Abs(a.LagSeconds)))
 	})
 	return list[:min(len(list), most)]
 }
-
-// abs returns the absolute value.
-func abs(x float64) float64 { return max(x, -x) }
 
 // Report returns the result so far. It shares nothing with the live ledger.
 func (l *Ledger) Report(now time.Time) *Report {

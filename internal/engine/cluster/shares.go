@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -276,10 +277,7 @@ func (s *shares) tolerationsOf(list []v1.Toleration) []v1.Toleration {
 
 // sameSeconds compares the field omitted from the digest of tolerations.
 func sameSeconds(a, b v1.Toleration) bool {
-	if a.TolerationSeconds == nil || b.TolerationSeconds == nil {
-		return a.TolerationSeconds == b.TolerationSeconds
-	}
-	return *a.TolerationSeconds == *b.TolerationSeconds
+	return ptr.Equal(a.TolerationSeconds, b.TolerationSeconds)
 }
 
 func (s *shares) nodeSelectorOf(selector map[string]string) map[string]string {

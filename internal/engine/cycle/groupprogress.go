@@ -209,12 +209,11 @@ func earlier(a, b *queue.Item) int {
 // and a bound pod (isStarted), and a list may show the bound pods after the gated pods. In a tree,
 // every composite above a scheduled group requires only one child from then on.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
-	switch inTree := g.Parent() != nil; {
-	case inTree && g.Woken, !inTree && g.Count() >= g.MinCount(), !gs.progress.isStarted(g):
+	inTree := g.Parent() != nil
+	if inTree && g.Woken || !inTree && g.Count() >= g.MinCount() || !gs.progress.isStarted(g) {
 		return
-	case inTree:
-		g.Woken = true
 	}
+	g.Woken = g.Woken || inTree
 	gs.wakeMembers(g, queue.Appeared, queue.Gated)
 }
 

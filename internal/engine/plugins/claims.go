@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
@@ -49,10 +50,7 @@ func claimClass(claim *v1.PersistentVolumeClaim) string {
 	if class, ok := claim.Annotations[v1.BetaStorageClassAnnotation]; ok {
 		return class
 	}
-	if claim.Spec.StorageClassName != nil {
-		return *claim.Spec.StorageClassName
-	}
-	return ""
+	return ptr.Deref(claim.Spec.StorageClassName, "")
 }
 
 // volumeClass returns the name of a volume's storage class, or "".

@@ -341,10 +341,7 @@ func nodeGrew(wanted *cluster.Resources, e *queue.Event) bool {
 // podShrank reports whether the pod takes less of a requested resource than before. A deleted pod
 // always does: it frees at least its slot.
 func podShrank(wanted *cluster.Resources, e *queue.Event) bool {
-	if e.Pod == nil {
-		return true
-	}
-	return hasMore(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
+	return e.Pod == nil || hasMore(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
 }
 
 // hasMore reports whether b has more than a of a requested resource.

@@ -91,10 +91,8 @@ func (e *Extender) SupportsPreemption() bool { return e.config.PreemptVerb != ""
 // IsInterested reports whether the pod requests a resource managed by the extender. An extender
 // without managed resources is interested in all pods.
 func (e *Extender) IsInterested(pod *v1.Pod) bool {
-	if len(e.config.ManagedResources) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(pod.Spec.Containers, e.manages) || slices.ContainsFunc(pod.Spec.InitContainers, e.manages)
+	return len(e.config.ManagedResources) == 0 ||
+		slices.ContainsFunc(pod.Spec.Containers, e.manages) || slices.ContainsFunc(pod.Spec.InitContainers, e.manages)
 }
 
 // manages reports whether the container requests, or limits, a resource managed by the extender.

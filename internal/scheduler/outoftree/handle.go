@@ -92,10 +92,8 @@ func (h *handle) GetWaitingPod(uid types.UID) fwk.WaitingPod {
 // RejectWaitingPod rejects a pod held at Permit, and reports whether it was held. The message is
 // upstream's.
 func (h *handle) RejectWaitingPod(uid types.UID) bool {
-	if w := h.GetWaitingPod(uid); w != nil {
-		return w.Reject("", "removed")
-	}
-	return false
+	w := h.GetWaitingPod(uid)
+	return w != nil && w.Reject("", "removed")
 }
 
 // waitingPod is a pod held at Permit. Its methods may be called from any goroutine, and have no

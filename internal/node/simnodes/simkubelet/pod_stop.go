@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // stopPod terminates a deleted pod. The processes get SIGTERM when the node observes the deletion.
@@ -18,7 +19,7 @@ import (
 // can only shorten the grace period.
 func (f *Fleet) stopPod(p *pod, now time.Time) {
 	object := p.object
-	grace := graceOf(object)
+	grace := time.Duration(ptr.Deref(object.DeletionGracePeriodSeconds, 0)) * time.Second
 	ended := isTerminal(object.Status.Phase)
 	takes, killed := f.shape.scriptOf(object).stopTakes(object, grace)
 	switch {
@@ -58,14 +59,6 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 // API server writes the deletion and then removes the pod, in two steps. After a failure in
 // between, the pod remains until it is deleted again.
 const patience = 5 * time.Second
-
-// graceOf returns the grace period of the deletion.
-func graceOf(pod *v1.Pod) time.Duration {
-	if pod.DeletionGracePeriodSeconds == nil {
-		return 0
-	}
-	return time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
-}
 
 // stopTakes returns the time a pod takes to end, and whether it must be killed then. The preStop
 // hooks sleep first, and SIGTERM follows, all within the grace period. For example, with a preStop
