@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,10 +23,12 @@ import (
 // costing holds the flags of berth rebalance cost.
 type costing struct {
 	query.Question
-	catalog   []string
-	spotShare float64
-	maxMoves  int
-	failOn    string
+	catalog    []string
+	spotShare  float64
+	maxMoves   int
+	minSavings float64
+	horizon    time.Duration
+	failOn     string
 }
 
 func newCostCommand() *cobra.Command {
@@ -41,6 +44,8 @@ func newCostCommand() *cobra.Command {
 	flags.StringSliceVar(&c.catalog, "catalog", nil, "files with the nodes that can be bought (required)")
 	flags.Float64Var(&c.spotShare, "spot-share", 1, "maximum share of spot nodes in all CPU: from 0 to 1")
 	flags.IntVar(&c.maxMoves, "max-moves", 0, "maximum number of pods to move (0: unlimited)")
+	flags.Float64Var(&c.minSavings, "min-savings", 0, "smallest saving per hour for which nodes are exchanged")
+	flags.DurationVar(&c.horizon, "horizon", provision.DefaultHorizon, "time in which an exchange must save more than its moves cost")
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 if at least this amount can be saved per month: savings=AMOUNT")
 	query.CompleteChoices(cmd, "fail-on", savings)
 	return cmd
@@ -63,6 +68,10 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 		return usagef("--spot-share %v: must be from 0 to 1", c.spotShare)
 	case c.maxMoves < 0:
 		return usagef("--max-moves %d: must not be negative", c.maxMoves)
+	case !(c.minSavings >= 0):
+		return usagef("--min-savings %v: must not be negative", c.minSavings)
+	case c.horizon <= 0:
+		return usagef("--horizon %s: must be positive", c.horizon)
 	}
 	readCatalog := provision.ReadAside(c.catalog, cmd.InOrStdin())
 	c.Unseen, c.NodePools = true, true
@@ -71,7 +80,8 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 	if err := cmp.Or(failed, err); err != nil {
 		return err
 	}
-	step := whatif.Step{Words: "rebalance cost --catalog " + strings.Join(c.catalog, ","), Catalog: catalog, Replace: true, MaxMoves: c.maxMoves}
+	step := whatif.Step{Words: "rebalance cost --catalog " + strings.Join(c.catalog, ","), Catalog: catalog, Replace: true,
+		MaxMoves: c.maxMoves, MinSavings: c.minSavings, Horizon: c.horizon}
 	if cmd.Flags().Changed("spot-share") {
 		step.Spot = &c.spotShare
 	}

@@ -52,6 +52,7 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 	e = &Exchange{Gone: slices.Clone(names), Nodes: []Node{}, Moves: []Move{}}
 	for _, name := range names {
 		e.Hour += r.prices[name]
+		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
 		if _, err := w.Do(&simulate.Operation{Drain: forced(name)}); err != nil {
 			return nil, "", err
 		}
@@ -72,7 +73,7 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 		r.out.Least = min(planned.Least, r.out.Before)
 	}
 	// Removed nodes save their price, minus the price of their replacements.
-	if e.Hour -= planned.Hour; e.Hour <= 1e-9 {
+	if e.Hour -= planned.Hour; e.Hour <= tiny {
 		return nil, fmt.Sprintf("nodes for its pods would cost %.4g an hour: not less", planned.Hour), nil
 	}
 	return e, "", nil
@@ -113,7 +114,7 @@ func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err 
 			return stuck, why, err
 		}
 		if why == "" {
-			return nil, "", w.Err()
+			return nil, r.whyUnprofitable(e), w.Err()
 		}
 		if len(before) == len(waitingNames(w)) {
 			return nil, why, nil
@@ -133,7 +134,7 @@ func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err 
 		for _, n := range more.Nodes {
 			e.Hour -= n.Price
 		}
-		if e.Hour <= 1e-9 || len(more.Nodes) == 0 {
+		if e.Hour <= tiny || len(more.Nodes) == 0 {
 			return nil, why, nil
 		}
 	}
@@ -172,7 +173,10 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 			return nil, "", err
 		}
 	}
-	stuck = map[string]string{}
+	stuck, e.MoveCost = map[string]string{}, 0
+	for _, name := range e.Gone {
+		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
+	}
 	for _, name := range e.Gone {
 		drain := forced(name)
 		// Unlike in the first world, budgets apply, and pods without a controller prevent the

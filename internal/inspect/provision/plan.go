@@ -6,6 +6,7 @@ package provision
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -30,6 +31,11 @@ type Options struct {
 	Spot *float64
 	// MaxMoves, if not 0, limits the number of pods that leave replaced nodes.
 	MaxMoves int
+	// MinSavings is the least amount that an exchange must save per hour.
+	MinSavings float64
+	// Horizon is the time in which an exchange must save more than its moves cost; 0 means
+	// [DefaultHorizon].
+	Horizon time.Duration
 	// Progress, if set, receives progress messages.
 	Progress func(words string)
 

@@ -95,11 +95,11 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 	} else {
 		text.Line("Nodes that can be removed or replaced save %.4g an hour, %.0f a month:", r.Hour, r.Month)
 		text.Line("%.4g an hour afterwards, %.4g an hour today%s.", r.Before-r.Hour, r.Before, r.quality())
-		rows := [][]string{{"REMOVE", "ADD", "MOVES", "SAVED/H"}}
+		rows := [][]string{{"REMOVE", "ADD", "MOVES", "COST", "SAVED/H"}}
 		for _, e := range r.Exchanges {
 			rows = append(rows, []string{
 				namesOf(e.Gone, wide), dash(addedNodes(e.Nodes, wide)),
-				fmt.Sprint(len(e.Moves)), fmt.Sprintf("%.4g", e.Hour),
+				fmt.Sprint(len(e.Moves)), fmt.Sprintf("%.4g", e.MoveCost), fmt.Sprintf("%.4g", e.Hour),
 			})
 		}
 		text.Table("", rows)

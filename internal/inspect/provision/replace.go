@@ -36,6 +36,8 @@ type Exchange struct {
 	Nodes []Node   `json:"nodes"`
 	Moves []Move   `json:"moves"`
 	Hour  float64  `json:"savedPerHour"`
+	// MoveCost is the stated cost of its moves, paid once.
+	MoveCost float64 `json:"moveCost"`
 }
 
 // Move is an evicted pod and the node of its successor.
@@ -106,6 +108,9 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 		e, why, err := r.draft([]string{name})
 		if err != nil {
 			return err
+		}
+		if why == "" {
+			why = r.whyUnprofitable(e)
 		}
 		if why == "" {
 			if _, why, err = r.prove(e); err != nil {
@@ -179,14 +184,14 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 // cannot save much more.
 func (r *replacer) proveBest(drafts []*Exchange) (best *Exchange, stuck map[string]string, err error) {
 	for _, e := range drafts {
-		if e.Hour < worthwhile*r.out.Before || best != nil && best.Hour > (1-2*worthwhile)*e.Hour {
+		if e.Hour < worthwhile*r.out.Before || r.whyUnprofitable(e) != "" || best != nil && r.net(best) > (1-2*worthwhile)*r.net(e) {
 			continue
 		}
 		var why string
 		if stuck, why, err = r.prove(e); err != nil || len(stuck) > 0 {
 			return nil, stuck, err
 		}
-		if why == "" && (best == nil || e.Hour > best.Hour) {
+		if why == "" && (best == nil || r.net(e) > r.net(best)) {
 			best = e
 		}
 	}
@@ -198,6 +203,9 @@ func (r *replacer) commit(e *Exchange) {
 	r.out.Exchanges = append(r.out.Exchanges, *e)
 	for _, name := range e.Gone {
 		r.moves += r.pods[name]
+	}
+	for _, m := range e.Moves { // a later exchange may move them again
+		r.pods[m.To]++
 	}
 	r.out.Hour += e.Hour
 	r.out.Month = r.out.Hour * hoursOfMonth
@@ -227,7 +235,7 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if e != nil && e.Hour > (1-worthwhile)*fewest.Hour {
+		if e != nil && r.net(e) > (1-worthwhile)*r.net(fewest) {
 			fewest, most = e, part-1
 		} else {
 			least = part + 1

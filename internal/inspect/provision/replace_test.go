@@ -4,11 +4,13 @@
 package provision
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -53,6 +55,63 @@ func TestRepackedClustersAreNearTheBound(t *testing.T) {
 	t.Logf("%d clusters: %.1f %% above the bound on average, %.1f %% at worst", *clusters, mean, worst)
 	if mean > 10 || worst > 30 {
 		t.Errorf("%.1f %% above the bound on average, %.1f %% at worst", mean, worst)
+	}
+}
+
+// TestExchangesPayForTheirMoves verifies that every exchange saves more within the horizon than its
+// moves cost, that a short horizon or a high minimum leaves all used nodes, and that pods that are
+// expensive to move stay longer.
+func TestExchangesPayForTheirMoves(t *testing.T) {
+	replaced := func(o Options, change func(*v1.Pod)) *Replaced {
+		objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 12)
+		for _, object := range objects {
+			if p, ok := object.(*v1.Pod); ok && change != nil {
+				change(p)
+			}
+		}
+		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := Make(w, catalog, o)
+		if err == nil {
+			err = plan.Replace(w.Twin, o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range plan.Replaced.Exchanges {
+			if horizon := cmp.Or(o.Horizon, DefaultHorizon); e.Hour*horizon.Hours() <= e.MoveCost || e.Hour < o.MinSavings {
+				t.Errorf("horizon %s, at least %v: an exchange saves %v an hour, and its moves cost %v", horizon, o.MinSavings, e.Hour, e.MoveCost)
+			}
+			if len(e.Moves) > 0 && e.MoveCost < moveCost*float64(len(e.Moves))-tiny {
+				t.Errorf("%d moves cost %v", len(e.Moves), e.MoveCost)
+			}
+		}
+		return plan.Replaced
+	}
+
+	all := replaced(Options{}, nil)
+	if all.Hour <= 0 {
+		t.Fatal("nothing is saved without limits")
+	}
+	for _, o := range []Options{{Horizon: time.Second}, {MinSavings: 10 * all.Before}} {
+		if r := replaced(o, nil); len(r.Exchanges) > 0 {
+			t.Errorf("%+v: %d exchanges", o, len(r.Exchanges))
+		}
+	}
+	// At this horizon, moves of ordinary pods pay, and moves of important pods do not.
+	sum := 0.0
+	for _, e := range all.Exchanges {
+		sum += e.MoveCost
+	}
+	limit := Options{Horizon: time.Duration(1.5 * sum / all.Hour * float64(time.Hour))}
+	if r := replaced(limit, nil); r.Hour < 0.5*all.Hour {
+		t.Errorf("with a horizon of %s, only %v of %v an hour is saved", limit.Horizon, r.Hour, all.Hour)
+	}
+	important := int32(1)
+	if r := replaced(limit, func(p *v1.Pod) { p.Spec.Priority = &important }); r.Hour >= all.Hour {
+		t.Errorf("important pods are moved as readily as others: %v an hour is saved", r.Hour)
 	}
 }
 

@@ -28,8 +28,10 @@ type Step struct {
 	Scored bool
 	// Replace allows removing existing nodes, or exchanging them for cheaper ones.
 	Replace bool
-	// MaxMoves, if not 0, limits the number of pods that Replace moves.
-	MaxMoves int
+	// MaxMoves, MinSavings and Horizon limit Replace; see [provision.Options].
+	MaxMoves   int
+	MinSavings float64
+	Horizon    time.Duration
 	// Spot, if set, is the largest share of spot capacity in the total CPU.
 	Spot *float64
 }
@@ -180,7 +182,8 @@ func (f *Forecast) planNodes(w *simulate.World, steps []Step, o Options) (err er
 		return nil
 	}
 	last := steps[len(steps)-1]
-	planning := provision.Options{Progress: o.Planning, Spot: last.Spot, MaxMoves: last.MaxMoves}
+	planning := provision.Options{Progress: o.Planning, Spot: last.Spot, MaxMoves: last.MaxMoves,
+		MinSavings: last.MinSavings, Horizon: last.Horizon}
 	if f.Provision, err = provision.Make(w, last.Catalog, planning); err != nil {
 		return err
 	}
