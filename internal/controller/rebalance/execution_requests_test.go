@@ -103,6 +103,18 @@ func (s *stage) carryOut(action execute.Action) {
 		compute(answer)
 	case execute.SetNode:
 		request(func() execute.Event { return s.setNode(a) })
+	case execute.ListBought:
+		r.Reads = true
+		r.Fail = func(outcome response.Outcome, after time.Duration) execute.Event {
+			return execute.BoughtListed{Answered: execute.Answered{Ticket: ticket, Outcome: outcome, Message: outcome.String(), RetryAfter: after}}
+		}
+		request(func() execute.Event {
+			return execute.BoughtListed{Answered: execute.Answered{Ticket: ticket}, Claims: s.karpenter.bought}
+		})
+	case execute.BuyNode:
+		request(func() execute.Event { return s.buy(a) })
+	case execute.SellNode:
+		request(func() execute.Event { return s.sell(a) })
 	case execute.RollProgress:
 		s.rollTold(a)
 	case execute.RollDone:
@@ -158,6 +170,12 @@ func subject(action execute.Action) (object string, ticket response.Ticket) {
 		return a.Node, a.Ticket
 	case execute.SetNode:
 		return a.Node, a.Ticket
+	case execute.ListBought:
+		return "", a.Ticket
+	case execute.BuyNode:
+		return a.Claim, a.Ticket
+	case execute.SellNode:
+		return a.Claim, a.Ticket
 	case execute.Evict:
 		return a.Name, a.Ticket
 	case execute.Mark:

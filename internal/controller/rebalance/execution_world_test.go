@@ -79,6 +79,8 @@ type stage struct {
 	// status and leaves, if set, handle requests of an eviction guard, and pods about to terminate.
 	status func(a execute.SetStatus)
 	leaves func(p *v1.Pod)
+
+	karpenter karpenter
 }
 
 // keptRoom is the reservation for a successor, represented by a copy of its victim on the node.

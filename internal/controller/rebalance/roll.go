@@ -29,6 +29,8 @@ type Rolling struct {
 	Begun, Done []string
 	// Closed holds the nodes that were cordoned before the roll began. They stay cordoned after it.
 	Closed map[string]bool
+	// Removes means that the nodes are removed after their turns, so no pod may land on any of them.
+	Removes bool
 }
 
 // Roll is the plan of a roll. It is a prediction: each turn is planned again before it is carried
@@ -181,7 +183,9 @@ func (r *roll) planTurn() *Turn {
 	// nodes to open.
 	plan := r.planDrain(turn, nil, true)
 	if len(plan.Later) > 0 {
-		turn.Opens = r.nodesToOpen(turn, len(plan.Later))
+		if !r.Removes {
+			turn.Opens = r.nodesToOpen(turn, len(plan.Later))
+		}
 		plan = r.planRest(turn, plan)
 	}
 	turn.Draining = *plan
@@ -294,7 +298,12 @@ func (r *roll) planRest(turn *Turn, plan *Draining) *Draining {
 // only pods that do not leave in a drain.
 func (r *roll) applyTurn(turn *Turn) {
 	r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(name string) bool { return slices.Contains(turn.Nodes, name) })
-	r.now = uncordonNodes(afterDeparture(r.now, &turn.Draining), r.notCordoned(turn.Nodes))
+	r.now = afterDeparture(r.now, &turn.Draining)
+	if r.Removes {
+		r.now = cordonNodes(r.now, turn.Nodes)
+	} else {
+		r.now = uncordonNodes(r.now, r.notCordoned(turn.Nodes))
+	}
 	r.zone = turn.Zone
 }
 

@@ -110,6 +110,10 @@ func (s *stage) setNode(a execute.SetNode) execute.Event {
 	if metav1.SetMetaDataAnnotation(&n.ObjectMeta, execute.RollAnnotation, a.Note); a.Note == "" {
 		delete(n.Annotations, execute.RollAnnotation)
 	}
+	if a.Release {
+		delete(n.Labels, execute.BoughtLabel)
+		delete(n.Annotations, execute.UndisruptedAnnotation)
+	}
 	s.write(n)
 	return execute.Answered{Ticket: a.Ticket}
 }

@@ -6,6 +6,7 @@ package execute
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -53,6 +54,11 @@ type (
 	RollPlanned struct {
 		Plan *rebalance.Roll
 		Turn *rebalance.Turn // set if only the next turn was requested
+	}
+	// BoughtListed is the response to ListBought.
+	BoughtListed struct {
+		Answered
+		Claims []string
 	}
 	// Stop prevents further moves. An evicted victim is followed to the end.
 	Stop struct{}
@@ -104,11 +110,27 @@ type (
 		Next    bool
 	}
 	// SetNode cordons or uncordons a node and sets or removes its RollAnnotation, in one request.
+	// Release also removes BoughtLabel and UndisruptedAnnotation.
 	SetNode struct {
-		Ticket   response.Ticket
-		Node     string
-		Cordoned bool
-		Note     string
+		Ticket            response.Ticket
+		Node              string
+		Cordoned, Release bool
+		Note              string
+	}
+	// BuyNode creates a NodeClaim. A NodeClaim of this name was created by a lost request: names are
+	// unique to an exchange.
+	BuyNode struct {
+		Ticket response.Ticket
+		Claim  string
+		Object []byte
+	}
+	// ListBought requests the NodeClaims with BoughtLabel.
+	ListBought struct{ Ticket response.Ticket }
+	// SellNode deletes a NodeClaim. The UID, if set, is a precondition.
+	SellNode struct {
+		Ticket response.Ticket
+		Claim  string
+		UID    types.UID
 	}
 	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
 	// pod, bypassing disruption budgets. If set, Reservation first replaces any other reservation.
@@ -205,6 +227,12 @@ type (
 		Stopped string
 	}
 )
+
+// IsMet reports whether a node has the desired state.
+func (a *SetNode) IsMet(n *v1.Node) bool {
+	return n.Spec.Unschedulable == a.Cordoned && n.Annotations[RollAnnotation] == a.Note &&
+		!(a.Release && n.Labels[BoughtLabel] != "")
+}
 
 // Result is the outcome of a move, or a reported step of a move, a drain or a roll.
 type Result string

@@ -41,6 +41,8 @@ type RollNote struct {
 	Before string `json:"before,omitempty"`
 	// Next is, during the node's turn, the first node with a later turn.
 	Next string `json:"next,omitempty"`
+	// Remove is set in the notes of an exchange, which a roll ignores, and the reverse.
+	Remove bool `json:"remove,omitempty"`
 	// Instead is the name of the deleted node that this new node replaces.
 	Instead string `json:"instead,omitempty"`
 }
@@ -65,13 +67,17 @@ const (
 	UntilDrained Until = "drained" // no further condition
 	UntilReady   Until = "Ready"   // the node has restarted, and is ready
 	UntilNew     Until = "new"     // a new node has replaced it, and is ready
+	UntilRemoved Until = "removed" // it is being deleted; see exchanges
 )
 
 // RollOptions configure a roll.
 type RollOptions struct {
-	// DrainOptions apply to each turn. Nodes is not used.
+	// DrainOptions apply to each turn. Only an exchange uses Nodes, and ignores Selector: these nodes
+	// and those of an unfinished exchange are removed.
 	DrainOptions
 	Selector labels.Selector
+	// Buy holds the NodeClaims that an exchange creates before the first turn, by name, as JSON.
+	Buy map[string][]byte
 	// AtOnce returns the number of nodes per turn for a total number of nodes. It is a function
 	// because --max-unavailable may be a percentage, and the total is unknown until the nodes have
 	// been listed.
@@ -83,7 +89,7 @@ type RollOptions struct {
 
 // rollStage is the state of the Roller's state machine.
 //
-//	rollListing -> rollRestoring -> rollPlanning -> turnPlanning -> turnClosing -> turnEmptying
+//	rollListing -> rollRestoring -> [rollBuying ->] rollPlanning -> turnPlanning -> turnClosing -> turnEmptying
 //	    -> [turnOpening -> turnRest ->] turnWaiting -> turnEnding -> turnPlanning ...
 //	at the end, or when it is stopped: rollReopening -> [rollClearing ->] rollOver
 type rollStage int
@@ -91,6 +97,7 @@ type rollStage int
 const (
 	rollListing   rollStage = iota // waits until all objects are listed
 	rollRestoring                  // undoes surges left behind by an earlier run
+	rollBuying                     // waits for the nodes of new NodeClaims
 	rollPlanning                   // waits for the plan of the whole roll
 	turnPlanning                   // waits for the plan of the next turn
 	turnClosing                    // cordons the nodes of this turn and of later turns
@@ -147,6 +154,10 @@ type Roller struct {
 	// attempts to write that state.
 	wanted map[string]SetNode
 	writes map[string]*attempt // by node
+
+	claims  map[string]*claimRequest // by action and name of the NodeClaim
+	made    map[string]bool          // NodeClaims with BoughtLabel; nil before they are listed
+	removed int                      // nodes removed by an exchange
 }
 
 // rollTickets is larger than any ticket of a Drainer, so a ticket identifies the recipient of a
@@ -158,6 +169,7 @@ func NewRoller(options RollOptions) *Roller {
 	return &Roller{
 		machine: machine{tickets: rollTickets, wallOf: options.Wall},
 		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{}, writes: map[string]*attempt{},
+		claims: map[string]*claimRequest{},
 	}
 }
 
@@ -169,6 +181,8 @@ func (r *Roller) Step(now time.Time, event Event) []Action {
 	switch e := event.(type) {
 	case Listed:
 		r.listed = true
+	case BoughtListed:
+		r.listBought(e)
 	case RollPlanned:
 		r.planned(e)
 	case Stop:
@@ -245,15 +259,16 @@ func (r *Roller) Wake() (at time.Time, ok bool) {
 	return at, !at.IsZero() && r.stage != rollOver
 }
 
-// noteOf returns a node's roll note. ok is false if the annotation is missing or invalid.
-func noteOf(n *v1.Node) (note RollNote, ok bool) {
-	return note, json.Unmarshal([]byte(n.Annotations[RollAnnotation]), &note) == nil
+// noteOf returns a node's note. ok is false if the annotation is missing or invalid.
+func (r *Roller) noteOf(n *v1.Node) (note RollNote, ok bool) {
+	ok = json.Unmarshal([]byte(n.Annotations[RollAnnotation]), &note) == nil
+	return note, ok && note.Remove == r.exchanges()
 }
 
 // nodes returns the selected nodes. They are read from the cluster each time, because nodes appear
 // and disappear during a roll.
 func (r *Roller) nodes() []*v1.Node {
-	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool { return !r.options.Selector.Matches(labels.Set(n.Labels)) })
+	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool { return !r.selects(n) })
 }
 
 // nodeReady reports whether a node is ready; a ready node may still be cordoned.
@@ -283,12 +298,12 @@ func beforeOf(n *v1.Node) string {
 func (r *Roller) find() (complete bool) {
 	finished := true
 	for _, n := range r.nodes() {
-		if note, ok := noteOf(n); ok && note.Begun.After(r.begun.Time) {
+		if note, ok := r.noteOf(n); ok && note.Begun.After(r.begun.Time) {
 			r.begun = note.Begun
 		}
 	}
 	for _, n := range r.nodes() {
-		note, ok := noteOf(n)
+		note, ok := r.noteOf(n)
 		complete = complete || ok && note.State == rollComplete
 		finished = finished && r.isIn(n, rollDone)
 	}
@@ -301,7 +316,7 @@ func (r *Roller) find() (complete bool) {
 		r.begun = metav1.NewTime(pacing.Later(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
 	}
 	for _, n := range r.nodes() {
-		note, ok := noteOf(n)
+		note, ok := r.noteOf(n)
 		r.closed[n.Name] = n.Spec.Unschedulable
 		// An unfinished node may have been cordoned by the roll; its note has the original state.
 		if ok && note.State != rollDone && note.State != rollComplete {
@@ -310,8 +325,8 @@ func (r *Roller) find() (complete bool) {
 	}
 	r.total = len(r.nodes())
 	if resumed {
-		r.addAction(RollProgress{Result: Resumed, Message: fmt.Sprintf("continuing the roll that began at "+
-			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), r.done(), r.total)})
+		r.addAction(RollProgress{Result: Resumed, Message: fmt.Sprintf("continuing the %s that began at "+
+			"%s: %d of %d nodes are done", map[bool]string{false: "roll", true: "exchange"}[r.exchanges()], r.begun.UTC().Format(time.RFC3339), r.done(), r.total)})
 	}
 	return false
 }
@@ -319,7 +334,7 @@ func (r *Roller) find() (complete bool) {
 // isIn reports whether a node is in the given state of the current roll. A node created after the
 // roll began counts as done: it is as new as a rolled node, and needs no turn.
 func (r *Roller) isIn(n *v1.Node, state RollState) bool {
-	note, ok := noteOf(n)
+	note, ok := r.noteOf(n)
 	switch {
 	case ok && note.Begun.Equal(&r.begun):
 		return note.State == state
@@ -341,13 +356,14 @@ func (r *Roller) restore() {
 
 // rolling returns the planner's input, owned by the caller.
 func (r *Roller) rolling() *rebalance.Rolling {
-	plan := &rebalance.Rolling{Leaving: r.options.Leaving, AtOnce: r.options.AtOnce(r.total), Closed: maps.Clone(r.closed)}
+	plan := &rebalance.Rolling{Leaving: r.options.Leaving, AtOnce: r.options.AtOnce(r.total), Closed: maps.Clone(r.closed),
+		Removes: r.exchanges()}
 	plan.Nodes = nil
 	for _, n := range r.nodes() {
 		switch {
 		case r.isIn(n, rollDone):
 			// Nodes with a note are listed first: they determine the zone to continue in.
-			if _, noted := noteOf(n); noted {
+			if _, noted := r.noteOf(n); noted {
 				plan.Done = slices.Insert(plan.Done, 0, n.Name)
 			} else {
 				plan.Done = append(plan.Done, n.Name)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // endTurn uncordons the nodes of the turn, except for nodes cordoned before the roll, and notes
@@ -17,6 +16,10 @@ import (
 // its predecessor.
 func (r *Roller) endTurn() {
 	r.stage, r.wanted = turnEnding, map[string]SetNode{}
+	if r.exchanges() {
+		r.endRemovals()
+		return
+	}
 	for _, name := range r.turn.Nodes {
 		if _, existed := r.uids[name]; !existed {
 			continue
@@ -61,8 +64,9 @@ func (r *Roller) stop(why string) {
 		return
 	}
 	for _, n := range r.noted() {
-		if r.isIn(n, rollNext) {
-			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: r.closed[n.Name]}
+		// An exchange that deviates from its plan is abandoned: the next one is planned anew.
+		if r.isIn(n, rollNext) || r.exchanges() && why != interrupted {
+			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: r.closed[n.Name] || r.isIn(n, rollDone)}
 		}
 	}
 }
@@ -71,9 +75,9 @@ func (r *Roller) stop(why string) {
 // because labels may change during a roll.
 func (r *Roller) noted() []*v1.Node {
 	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool {
-		_, noted := noteOf(n)
+		_, noted := r.noteOf(n)
 		_, known := r.closed[n.Name]
-		return !noted || !known && !r.options.Selector.Matches(labels.Set(n.Labels))
+		return !noted || !known && !r.selects(n)
 	})
 }
 
@@ -84,7 +88,7 @@ func (r *Roller) clear() {
 	r.wanted = map[string]SetNode{}
 	noted, complete := r.noted(), ""
 	for _, n := range noted {
-		if note, _ := noteOf(n); note.State == rollComplete {
+		if note, _ := r.noteOf(n); note.State == rollComplete {
 			complete = n.Name
 		}
 	}

@@ -44,14 +44,16 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 		before := beforeOf(n)
 		// The node's turn had already begun, in an earlier process or before a replan. The node may
 		// have restarted since, so its original fingerprint is read from the note.
-		if note, ok := noteOf(n); ok && r.isIn(n, rollTurn) {
+		if note, ok := r.noteOf(n); ok && r.isIn(n, rollTurn) {
 			before = note.Before
 		} else {
 			r.addAction(RollProgress{Result: Cordoned, Node: name,
 				Message: fmt.Sprintf("its turn begins, %d of %d nodes are done", r.done(), r.total)})
 		}
 		r.uids[name], r.before[name] = n.UID, before
-		r.want(name, true, RollNote{State: rollTurn, Before: before, Next: turn.Next})
+		if !r.exchanges() {
+			r.want(name, true, RollNote{State: rollTurn, Before: before, Next: turn.Next})
+		}
 	}
 
 	for _, name := range turn.Closes {
@@ -61,6 +63,7 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 
 // done counts the rolled nodes.
 func (r *Roller) done() (count int) {
+	count = r.removed
 	for _, n := range r.nodes() {
 		if r.isIn(n, rollDone) {
 			count++
@@ -71,7 +74,7 @@ func (r *Roller) done() (count int) {
 
 // want records a node's desired state; settled issues the requests.
 func (r *Roller) want(node string, cordoned bool, note RollNote) {
-	note.Begun, note.Cordoned = r.begun, r.closed[node]
+	note.Begun, note.Cordoned, note.Remove = r.begun, r.closed[node], r.exchanges()
 	text, err := json.Marshal(note)
 	if err != nil {
 		panic(err) // a struct of strings
@@ -95,7 +98,7 @@ func (r *Roller) settled() bool {
 			write = &attempt{}
 			r.writes[n.Name] = write
 		}
-		if n.Spec.Unschedulable == want.Cordoned && n.Annotations[RollAnnotation] == want.Note {
+		if want.IsMet(n) {
 			*write = attempt{ticket: write.ticket}
 			settled = settled && !r.closes(n)
 			continue
@@ -134,6 +137,7 @@ func (r *Roller) closes(n *v1.Node) bool {
 // answered handles the response to a node write. A refused write stops the roll: without notes,
 // another process could not continue it.
 func (r *Roller) answered(e Answered) {
+	r.claimAnswered(e)
 	for name, write := range r.writes {
 		switch {
 		case write.ticket != e.Ticket:
@@ -185,7 +189,7 @@ func (r *Roller) drained(a DrainDone) {
 	case r.stage == rollRestoring && a.Stopped != "":
 		r.stop(a.Stopped)
 	case r.stage == rollRestoring:
-		r.ask(rollPlanning)
+		r.stage = rollBuying
 	case retried && r.tries < mostTries:
 		r.tries++
 		r.stage, r.at = turnPlanning, again
@@ -228,16 +232,22 @@ func (r *Roller) proceed() {
 	switch r.stage {
 	case rollListing:
 		switch {
-		case !r.listed:
+		case !r.listed, r.exchanges() && !r.knowsBought():
 		case r.find():
 			r.total = len(r.nodes())
 			r.rolled, r.stage = r.total, rollClearing
 			r.clear()
+		case r.exchanges() && r.unbegun():
+			r.stop("")
 		default:
 			r.restore()
 		}
+	case rollBuying:
+		if r.bought() {
+			r.ask(rollPlanning)
+		}
 	case turnClosing:
-		if r.settled() {
+		if r.settled() && !(r.exchanges() && r.wantTurn() && !r.settled()) {
 			r.empty(turnEmptying)
 		}
 	case turnOpening:
@@ -247,13 +257,15 @@ func (r *Roller) proceed() {
 	case turnWaiting:
 		if r.exchanged() {
 			r.endTurn()
+		} else if r.exchanges() {
+			r.sellTurn()
 		}
 	case turnEnding:
 		if r.settled() {
 			r.next()
 		}
 	case rollReopening:
-		if r.settled() || r.overdue() {
+		if bought := r.settleBought(); r.settled() && bought || r.overdue() {
 			if r.rolled = r.done(); r.stopped == "" && !r.options.DryRun && len(r.rolling().Nodes) == 0 {
 				r.stage = rollClearing
 				r.clear()
@@ -296,6 +308,8 @@ func (r *Roller) exchanged() bool {
 // returns "".
 func (r *Roller) lacks(name string) string {
 	switch n := r.cluster.node(name); r.options.Until {
+	case UntilRemoved:
+		return r.unremoved(n, r.uids[name])
 	case UntilReady:
 		switch {
 		case n == nil:
@@ -333,7 +347,7 @@ func (r *Roller) newcomer(gone string) string {
 		taken[name] = true
 	}
 	for _, n := range r.nodes() {
-		_, noted := noteOf(n)
+		_, noted := r.noteOf(n)
 		_, turns := r.uids[n.Name]
 		if !noted && !taken[n.Name] && !turns && n.CreationTimestamp.After(r.begun.Time) && nodeReady(n) && !n.Spec.Unschedulable {
 			r.came[gone] = n.Name

@@ -1,0 +1,255 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package execute
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/response"
+)
+
+// BoughtLabel marks NodeClaims created by an exchange. Karpenter copies labels and annotations to
+// the node. At the end of the exchange, the node loses BoughtLabel and UndisruptedAnnotation if it
+// has pods; otherwise its NodeClaim is deleted.
+const BoughtLabel = "berth.dev/bought"
+
+// UndisruptedAnnotation prevents Karpenter from removing a node before it has pods.
+const UndisruptedAnnotation = "karpenter.sh/do-not-disrupt"
+
+// Bounds of an exchange.
+const (
+	boughtFor  = 15 * time.Minute // limit for the nodes of all NodeClaims to become ready
+	removedFor = 5 * time.Minute  // limit for Karpenter to begin removing a node
+)
+
+// claimRequest is the creation or the deletion of a NodeClaim. done is set when it was accepted.
+type claimRequest struct {
+	attempt
+	done bool
+}
+
+// exchanges reports whether this is an exchange: a roll that creates NodeClaims first, and removes
+// the nodes of each turn instead of reopening them.
+//
+// Its state is on the nodes, like that of a roll. NodeClaims precede the first note, so a process
+// that finds notes continues without buying. Its predecessor may also have been killed while buying:
+// then only NodeClaims are left, which are deleted unless their nodes have pods.
+func (r *Roller) exchanges() bool { return r.options.Until == UntilRemoved }
+
+// selects reports whether a node belongs to the roll. A node being deleted has left an exchange.
+func (r *Roller) selects(n *v1.Node) bool {
+	if r.exchanges() {
+		_, noted := r.noteOf(n)
+		return n.DeletionTimestamp == nil && (noted || slices.Contains(r.options.Nodes, n.Name))
+	}
+	return r.options.Selector.Matches(labels.Set(n.Labels))
+}
+
+// claimOf returns the NodeClaim of a node, or "".
+func claimOf(n *v1.Node) (name string, uid types.UID) {
+	for _, owner := range n.OwnerReferences {
+		if owner.Kind == "NodeClaim" && strings.HasPrefix(owner.APIVersion, "karpenter.sh/") {
+			return owner.Name, owner.UID
+		}
+	}
+	return "", ""
+}
+
+// sendClaim issues a request about a NodeClaim, unless one is in flight, accepted or not yet due. It
+// reports whether one was accepted.
+func (r *Roller) sendClaim(key string, action func(response.Ticket) Action) bool {
+	c := r.claims[key]
+	if c == nil {
+		c = &claimRequest{}
+		r.claims[key] = c
+	}
+	switch {
+	case c.done || c.ticket != 0:
+	case r.now.Before(c.retry):
+		r.wake(c.retry)
+	default:
+		c.ticket = r.nextTicket()
+		r.addAction(action(c.ticket))
+	}
+	return c.done
+}
+
+// sell deletes a NodeClaim, and reports whether the deletion was accepted. An empty UID means that
+// its node does not exist yet.
+func (r *Roller) sell(claim string, uid types.UID) bool {
+	return r.sendClaim("sell "+claim, func(t response.Ticket) Action { return SellNode{Ticket: t, Claim: claim, UID: uid} })
+}
+
+// knowsBought reports whether the NodeClaims of earlier exchanges are known, and requests them.
+func (r *Roller) knowsBought() bool {
+	return r.made != nil || r.sendClaim("list", func(t response.Ticket) Action { return ListBought{Ticket: t} })
+}
+
+// listBought handles the response to ListBought. An exchange does not begin without it.
+func (r *Roller) listBought(e BoughtListed) {
+	if e.Outcome != response.OK {
+		r.claimAnswered(e.Answered)
+		return
+	}
+	r.made = map[string]bool{}
+	for _, name := range e.Claims {
+		r.made[name] = true
+	}
+}
+
+// claimAnswered handles the response to a request about a NodeClaim. Without permission, or if a
+// policy refuses a NodeClaim, the exchange stops.
+func (r *Roller) claimAnswered(e Answered) {
+	for _, key := range slices.Sorted(maps.Keys(r.claims)) {
+		switch c := r.claims[key]; {
+		case c.ticket != e.Ticket:
+		case e.Outcome == response.OK, e.Outcome == response.Gone && strings.HasPrefix(key, "sell "):
+			c.ticket, c.done = 0, true
+		case e.Outcome == response.Refused:
+			c.ticket, c.done = 0, true // the end of the exchange does not repeat it
+			why := fmt.Sprintf("cannot %s: %s", strings.Replace(key, " ", " NodeClaim ", 1), e.Message)
+			if r.stop(why); r.stopped == "" {
+				r.stopped = why
+			}
+		default:
+			c.again(r.now, e.RetryAfter)
+		}
+	}
+}
+
+// wantTurn adds the notes of the turn's nodes, once all later nodes have theirs: a process that finds
+// a node in its turn knows that no node of the exchange lacks its note.
+func (r *Roller) wantTurn() bool {
+	for _, name := range r.turn.Nodes {
+		if r.cluster.node(name) != nil {
+			r.want(name, true, RollNote{State: rollTurn, Before: r.before[name], Next: r.turn.Next})
+		}
+	}
+	return true
+}
+
+// unbegun reports whether an earlier process was killed before the exchange moved a pod. Some nodes
+// may lack notes, so it is not continued.
+func (r *Roller) unbegun() bool {
+	noted, used := 0, r.cluster.holding()
+	for _, n := range r.cluster.nodes() {
+		note, ok := r.noteOf(n)
+		if ok && note.State != rollNext || n.Labels[BoughtLabel] != "" && used[n.Name] {
+			return false
+		}
+		if ok {
+			noted++
+		}
+	}
+	return noted > 0
+}
+
+// bought creates the NodeClaims, and reports whether their nodes are ready. If one is not ready in
+// time, reality deviates from the plan, and the exchange stops before any pod has left.
+func (r *Roller) bought() bool {
+	nodes, missing := map[string]*v1.Node{}, ""
+	for _, n := range r.cluster.nodes() {
+		if claim, _ := claimOf(n); claim != "" {
+			nodes[claim] = n
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.options.Buy)) {
+		accepted := r.sendClaim("buy "+name, func(t response.Ticket) Action {
+			r.made[name] = true
+			return BuyNode{Ticket: t, Claim: name, Object: r.options.Buy[name]}
+		})
+		n := nodes[name]
+		if !accepted || n == nil || !nodeReady(n) || n.Labels["karpenter.sh/initialized"] != "true" {
+			missing = name
+		}
+	}
+	if until := r.entered.Add(boughtFor); missing != "" && r.now.Before(until) {
+		r.wake(until)
+	} else if missing != "" {
+		r.stop(fmt.Sprintf("NodeClaim %s has no ready node after %s", missing, boughtFor))
+	}
+	return missing == ""
+}
+
+// sellTurn deletes the NodeClaims of the turn's nodes, which are empty.
+func (r *Roller) sellTurn() {
+	for _, name := range r.turn.Nodes {
+		n := r.cluster.node(name)
+		if n == nil || n.UID != r.uids[name] || n.DeletionTimestamp != nil {
+			continue
+		}
+		if claim, uid := claimOf(n); claim != "" {
+			r.sell(claim, uid)
+		}
+	}
+	if until := r.entered.Add(removedFor); r.now.Before(until) {
+		r.wake(until)
+	} else {
+		r.stop(fmt.Sprintf("node %s is empty, but not removed within %s", strings.Join(r.turn.Nodes, ", "), removedFor))
+	}
+}
+
+// unremoved describes an empty node that Karpenter has not begun to remove, or returns "". A node
+// without a NodeClaim stays for the operator.
+func (r *Roller) unremoved(n *v1.Node, uid types.UID) string {
+	if n != nil && n.UID == uid && n.DeletionTimestamp == nil {
+		if claim, _ := claimOf(n); claim != "" {
+			return fmt.Sprintf("node %s is empty: waiting until NodeClaim %s is removed", n.Name, claim)
+		}
+	}
+	return ""
+}
+
+// endRemovals notes that the turn's nodes are done. Nodes without a NodeClaim stay cordoned.
+func (r *Roller) endRemovals() {
+	for _, name := range r.turn.Nodes {
+		message := "removed"
+		if n := r.cluster.node(name); n != nil && n.UID == r.uids[name] && n.DeletionTimestamp == nil {
+			message = "empty and cordoned: it has no NodeClaim, so remove it by other means"
+			r.want(name, true, RollNote{State: rollDone})
+		} else {
+			r.removed++
+		}
+		if _, existed := r.uids[name]; existed {
+			r.addAction(RollProgress{Result: Arrived, Node: name, Message: message})
+		}
+	}
+}
+
+// settleBought deletes the NodeClaims of unused nodes at the end of an exchange, including those of
+// an earlier process, and lets Karpenter manage the other ones. It reports whether nothing is left
+// to do. After an interruption, the next run does this.
+func (r *Roller) settleBought() bool {
+	if !r.exchanges() || r.stopped == interrupted || r.options.DryRun {
+		return true
+	}
+	settled, used, there := true, r.cluster.holding(), map[string]bool{}
+	for _, n := range r.cluster.nodes() {
+		claim, uid := claimOf(n)
+		there[claim] = true
+		switch {
+		case n.Labels[BoughtLabel] == "" || claim == "" || n.DeletionTimestamp != nil:
+		case used[n.Name]:
+			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: n.Spec.Unschedulable, Note: n.Annotations[RollAnnotation], Release: true}
+			settled = false
+		default:
+			settled = r.sell(claim, uid) && settled
+		}
+	}
+	// A NodeClaim without a node is younger than boughtFor, or Karpenter cannot launch its node.
+	for _, name := range slices.Sorted(maps.Keys(r.made)) {
+		if !there[name] {
+			settled = r.sell(name, "") && settled
+		}
+	}
+	return settled
+}
