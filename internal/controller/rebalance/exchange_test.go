@@ -76,7 +76,8 @@ func (s *stage) buy(a execute.BuyNode) execute.Event {
 	return answer
 }
 
-// sell deletes a NodeClaim: its node is removed three seconds later, and must be empty.
+// sell deletes a NodeClaim. Its node must be empty; it is terminating two seconds later, and gone after
+// three more.
 func (s *stage) sell(a execute.SellNode) execute.Event {
 	k := &s.karpenter
 	uid, there := k.claims[a.Claim]
@@ -93,11 +94,13 @@ func (s *stage) sell(a execute.SellNode) execute.Event {
 		if on := s.on(name); len(on) > 0 {
 			s.fail("%s is sold, and has %v", name, on)
 		}
-		now := metav1.NewTime(s.Now)
-		n = n.DeepCopy()
-		n.DeletionTimestamp = &now
-		s.write(n)
-		s.After(3*time.Second, func() { s.remove(s.node(name)) })
+		s.After(2*time.Second, func() {
+			now := metav1.NewTime(s.Now)
+			n := s.node(name).DeepCopy()
+			n.DeletionTimestamp = &now
+			s.write(n)
+			s.After(3*time.Second, func() { s.remove(s.node(name)) })
+		})
 	}
 	return execute.Answered{Ticket: a.Ticket}
 }
@@ -135,7 +138,7 @@ func exchangeStage(t *testing.T) *stage {
 // finishes an earlier one.
 func exchange(buy string, nodes ...string) execute.RollOptions {
 	o := execute.RollOptions{
-		DrainOptions: execute.DrainOptions{Leaving: rebalance.Leaving{Surge: true, Nodes: nodes}}, Until: execute.UntilRemoved,
+		DrainOptions: execute.DrainOptions{Leaving: rebalance.Leaving{Surge: true, Nodes: nodes, Undisturbed: true}}, Until: execute.UntilRemoved,
 		AtOnce: func(int) int { return 1 },
 	}
 	if buy != "" {
@@ -144,7 +147,8 @@ func exchange(buy string, nodes ...string) execute.RollOptions {
 	return o
 }
 
-// finish runs until the process has ended its exchange, or was killed.
+// finish runs until the process has ended its exchange, or was killed. At the end, every unused
+// bought node is terminating.
 func (s *stage) finish(o execute.RollOptions) {
 	s.rolls = nil
 	s.begin(execute.NewRoller(o))
@@ -152,6 +156,11 @@ func (s *stage) finish(o execute.RollOptions) {
 		s.Run(200 * time.Millisecond)
 		if up := s.up("web"); up < 2 {
 			s.fail("%d pods of web are ready", up)
+		}
+	}
+	for _, name := range s.nodeNames() {
+		if n := s.node(name); len(s.rolls) > 0 && n.Labels[execute.BoughtLabel] != "" && n.DeletionTimestamp == nil {
+			s.fail("%s is unused", name)
 		}
 	}
 }
@@ -236,8 +245,17 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 		evicted int
 	}{
 		"no node for the NodeClaim": {func(s *stage) { s.karpenter.stuck = true }, "NodeClaim new has no ready node after 15m0s", 0},
-		"a refused NodeClaim":       {func(s *stage) { s.karpenter.refused = "forbidden" }, "cannot buy NodeClaim new: forbidden", 0},
-		"other pods use the node":   {func(s *stage) { s.karpenter.taken = "pods other count=5 cpu=1 on=new" }, "cannot evict Pods", 0},
+		"a pod must not be moved": {func(s *stage) {
+			for _, p := range s.pods() {
+				if p.Name == "web-1" {
+					p = p.DeepCopy()
+					metav1.SetMetaDataAnnotation(&p.ObjectMeta, execute.UndisruptedAnnotation, "true")
+					s.write(p)
+				}
+			}
+		}, "cannot evict Pods: it is annotated karpenter.sh/do-not-disrupt: default/web-1", 0},
+		"a refused NodeClaim":     {func(s *stage) { s.karpenter.refused = "forbidden" }, "cannot buy NodeClaim new: forbidden", 0},
+		"other pods use the node": {func(s *stage) { s.karpenter.taken = "pods other count=5 cpu=1 on=new" }, "cannot evict Pods", 0},
 		"other pods use the node later": {func(s *stage) {
 			s.After(12*time.Second, func() {
 				for _, o := range object(s.t, "pods other count=5 cpu=1 on=new") {

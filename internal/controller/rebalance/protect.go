@@ -193,43 +193,51 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 		return "the policy's namespaceLabelSelector excludes its namespace"
 	case e.MinReplicas > 1 && p.Class.Controller != nil && w.countSiblings(p) < e.MinReplicas:
 		return fmt.Sprintf("its workload has fewer than %d pods", e.MinReplicas)
-	case e.MinPodAge > 0 && w.ageOf(p) < e.MinPodAge:
+	case e.MinPodAge > 0 && ageAt(p.object, w.now) < e.MinPodAge:
 		return fmt.Sprintf("it is younger than %s", e.MinPodAge)
 	case e.WithoutBudget && len(w.protections.budgetsOf(p)) == 0:
 		return "no disruption budget covers it"
 	}
 
-	annotations := p.object.Annotations
-	if _, present := annotations[preferNoAnnotation]; present && e.Mandatory {
+	if _, present := p.object.Annotations[preferNoAnnotation]; present && e.Mandatory {
 		return "it is annotated " + preferNoAnnotation
 	}
 	if !e.Own {
 		return ""
 	}
 
-	switch {
-	case annotations[berthAnnotation] == "never":
-		return "it is annotated " + berthAnnotation + ": never"
-	case annotations[autoscalerSafe] == "false":
-		return "it is annotated " + autoscalerSafe + `: "false"`
-	case w.protections.mustNotDisturb(p):
-		return "it is annotated " + karpenterNo
-	case rules.ControllerKind(p.object) == rules.Job && !e.JobsToo:
-		return "it belongs to a Job, whose work would start over"
-	case rules.ControllerKind(p.object) == rules.Job && !w.prices.jobSurvives(p):
+	if why := WhyUndisturbed(p.object, w.now, e.JobsToo); why != "" {
+		return why
+	}
+	if rules.ControllerKind(p.object) == rules.Job && !w.prices.jobSurvives(p) {
 		return "it belongs to a Job that would count this as a failure: " +
 			"the first rule of its podFailurePolicy does not ignore DisruptionTarget"
 	}
+	return ""
+}
 
+// WhyUndisturbed returns why Berth's own goals do not move a pod, wherever it runs, or "". With
+// jobs, pods of Jobs may be moved.
+func WhyUndisturbed(p *v1.Pod, now time.Time, jobs bool) string {
+	switch {
+	case p.Annotations[berthAnnotation] == "never":
+		return "it is annotated " + berthAnnotation + ": never"
+	case p.Annotations[autoscalerSafe] == "false":
+		return "it is annotated " + autoscalerSafe + `: "false"`
+	case mustNotDisturb(p, now):
+		return "it is annotated " + karpenterNo
+	case rules.ControllerKind(p) == rules.Job && !jobs:
+		return "it belongs to a Job, whose work would start over"
+	}
 	return ""
 }
 
 // mustNotDisturb evaluates Karpenter's annotation: true, or a duration from the pod's start. A
 // duration such as 4h protects a pod for that long; any other value does not protect.
-func (pt *protections) mustNotDisturb(p *pod) bool {
-	value := p.object.Annotations[karpenterNo]
+func mustNotDisturb(p *v1.Pod, now time.Time) bool {
+	value := p.Annotations[karpenterNo]
 	if d, err := time.ParseDuration(value); err == nil {
-		return pt.w.ageOf(p) < d
+		return ageAt(p, now) < d
 	}
 	return value == "true"
 }
@@ -276,16 +284,16 @@ func (e *Evictor) protectedClaim(w *world, p *pod) string {
 	return ""
 }
 
-// ageOf returns the age of a pod: since its admission by the kubelet, or else since its creation; 0
+// ageAt returns the age of a pod: since its admission by the kubelet, or else since its creation; 0
 // if both are unknown.
-func (w *world) ageOf(p *pod) time.Duration {
-	if s := p.object.Status.StartTime; s != nil {
-		return w.now.Sub(s.Time)
-	}
-	if p.Created.IsZero() {
+func ageAt(p *v1.Pod, now time.Time) time.Duration {
+	switch {
+	case p.Status.StartTime != nil:
+		return now.Sub(p.Status.StartTime.Time)
+	case p.CreationTimestamp.IsZero():
 		return 0
 	}
-	return w.now.Sub(p.Created.Time())
+	return now.Sub(p.CreationTimestamp.Time)
 }
 
 // whyBusy returns a message if a pod's workload is being rolled out or scaled, or "". In that case

@@ -18,10 +18,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Labels set by Karpenter on its nodes.
+// Labels set by Karpenter on its nodes, and the annotation by which it leaves nodes alone.
 const (
-	capacityTypeLabel = "karpenter.sh/capacity-type"
-	nodePoolLabel     = "karpenter.sh/nodepool"
+	capacityTypeLabel     = "karpenter.sh/capacity-type"
+	nodePoolLabel         = "karpenter.sh/nodepool"
+	undisruptedAnnotation = "karpenter.sh/do-not-disrupt"
 )
 
 // instanceType is an entry of the list read by Karpenter's kwok provider. Other fields are errors,

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,57 @@ func TestExchangesPayForTheirMoves(t *testing.T) {
 	important := int32(1)
 	if r := replaced(limit, func(p *v1.Pod) { p.Spec.Priority = &important }); r.Hour >= all.Hour {
 		t.Errorf("important pods are moved as readily as others: %v an hour is saved", r.Hour)
+	}
+}
+
+// TestNodesOfUndisturbedPodsStay verifies that nodes whose pods must not be moved stay, and nodes that
+// Karpenter must not remove.
+func TestNodesOfUndisturbedPodsStay(t *testing.T) {
+	objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 12)
+	marks := map[string]string{"berth.dev/rebalance": "never", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false", undisruptedAnnotation: "true"}
+	stay := map[string]string{}
+	for key, value := range marks {
+		for _, object := range objects {
+			if p, ok := object.(*v1.Pod); ok && stay[p.Spec.NodeName] == "" {
+				p.Annotations, stay[p.Spec.NodeName] = map[string]string{key: value}, key
+				break
+			}
+		}
+	}
+	for _, object := range objects {
+		if n, ok := object.(*v1.Node); ok && stay[n.Name] == "" {
+			n.Annotations, stay[n.Name] = map[string]string{undisruptedAnnotation: "true"}, undisruptedAnnotation
+			break
+		}
+	}
+	w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Make(w, catalog, Options{})
+	if err == nil {
+		err = plan.Replace(w.Twin, Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range plan.Replaced.Exchanges {
+		for _, name := range e.Gone {
+			if stay[name] != "" {
+				t.Errorf("%s is removed in spite of %s", name, stay[name])
+			}
+		}
+	}
+	for _, k := range plan.Replaced.Kept {
+		if key := stay[k.Node]; key != "" && strings.Contains(k.Why, key) {
+			delete(stay, k.Node)
+		}
+	}
+	if len(stay) > 0 {
+		t.Errorf("no reason is given for %v", stay)
+	}
+	if len(plan.Replaced.Exchanges) == 0 {
+		t.Error("no other node is removed")
 	}
 }
 

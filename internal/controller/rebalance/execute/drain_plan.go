@@ -81,7 +81,11 @@ func (o *DrainOptions) prevents(refused []rebalance.Kept, stranded, pods int) st
 	case len(refused) > 0:
 		return refusals(refused)
 	case stranded > 0 && !o.AllowPending:
-		return fmt.Sprintf("%d of %d pods would find no other node (--allow-pending continues anyway)", stranded, pods)
+		hint := " (--allow-pending continues anyway)"
+		if o.Undisturbed { // an exchange, which lacks this flag
+			hint = ""
+		}
+		return fmt.Sprintf("%d of %d pods would find no other node%s", stranded, pods, hint)
 	}
 	return ""
 }

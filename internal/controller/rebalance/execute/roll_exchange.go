@@ -241,8 +241,9 @@ func (r *Roller) settleBought() bool {
 		case used[n.Name]:
 			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: n.Spec.Unschedulable, Note: n.Annotations[RollAnnotation], Release: true}
 			settled = false
-		default:
-			settled = r.sell(claim, uid) && settled
+		default: // the next plan must not count on the node
+			r.sell(claim, uid)
+			settled = false
 		}
 	}
 	// A NodeClaim without a node is younger than boughtFor, or Karpenter cannot launch its node.
