@@ -5,19 +5,27 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/cli/query"
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // costing holds the flags of berth rebalance cost.
@@ -29,6 +37,8 @@ type costing struct {
 	minSavings float64
 	horizon    time.Duration
 	failOn     string
+	execute    bool
+	surge      bool
 }
 
 func newCostCommand() *cobra.Command {
@@ -47,6 +57,9 @@ func newCostCommand() *cobra.Command {
 	flags.Float64Var(&c.minSavings, "min-savings", 0, "smallest saving per hour for which nodes are exchanged")
 	flags.DurationVar(&c.horizon, "horizon", provision.DefaultHorizon, "time in which an exchange must save more than its moves cost")
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 if at least this amount can be saved per month: savings=AMOUNT")
+	flags.BoolVar(&c.execute, "execute", false, "carry out the plan: create NodeClaims, move the pods, delete the old NodeClaims")
+	flags.BoolVar(&c.surge, "surge", false,
+		"with --execute, have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 	query.CompleteChoices(cmd, "fail-on", savings)
 	return cmd
 }
@@ -72,6 +85,19 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 		return usagef("--min-savings %v: must not be negative", c.minSavings)
 	case c.horizon <= 0:
 		return usagef("--horizon %s: must be positive", c.horizon)
+	case c.surge && !c.execute:
+		return usagef("--surge: requires --execute")
+	case c.execute && (len(c.Files) > 0 || c.At != "" || c.Output != "" || c.failOn != ""):
+		return usagef("--execute: cannot be used with -f, --at, -o or --fail-on")
+	}
+	if c.execute {
+		// An earlier exchange may be unfinished, and changes the plan.
+		if err := c.Prepare(cmd); err != nil {
+			return err
+		}
+		if err := c.exchange(cmd, nil, nil); err != nil {
+			return err
+		}
 	}
 	readCatalog := provision.ReadAside(c.catalog, cmd.InOrStdin())
 	c.Unseen, c.NodePools = true, true
@@ -96,6 +122,9 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 	if err := c.Write(cmd, costPlan{plan}); err != nil {
 		return err
 	}
+	if c.execute && plan.Provision.Replaced != nil {
+		return c.carryOut(cmd, plan.Provision)
+	}
 	if c.failOn == "" {
 		return nil
 	}
@@ -103,6 +132,69 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 		r := plan.Provision.Replaced
 		return r != nil && r.Month >= least && len(r.Exchanges) > 0
 	})
+}
+
+// carryOut makes the exchanges of a plan, in order. Each is proved again in the cluster before a pod
+// leaves; the first that cannot be completed ends the command.
+func (c *costing) carryOut(cmd *cobra.Command, plan *provision.Plan) error {
+	began := strconv.FormatInt(time.Now().Unix(), 36)
+	for i := range plan.Replaced.Exchanges {
+		e := &plan.Replaced.Exchanges[i]
+		claims, err := plan.Claims(e, fmt.Sprintf("-%s-%d", began, i), metav1.ObjectMeta{
+			Labels: map[string]string{execute.BoughtLabel: "true"}, Annotations: map[string]string{execute.UndisruptedAnnotation: "true"}})
+		if err == nil {
+			err = c.exchange(cmd, e.Gone, claims)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Limits of an exchange in progress: the largest share of its nodes that are drained together, and
+// the time in which they must be empty.
+const (
+	exchangedTogether = 0.1
+	exchangeTime      = 30 * time.Minute
+)
+
+// exchange creates NodeClaims, moves the pods of the nodes, and removes the nodes. Without nodes, it
+// finishes an exchange begun by an earlier process.
+func (c *costing) exchange(cmd *cobra.Command, nodes []string, claims map[string][]byte) error {
+	client, err := query.NewClient(&c.Cluster, c.UserAgent, query.RaiseRateLimit)
+	if err != nil {
+		return err
+	}
+	running, err := c.RunningIn(cmd, client, false)
+	if err != nil {
+		return err
+	}
+	options := execute.RollOptions{
+		DrainOptions: execute.DrainOptions{Timeout: exchangeTime, Leaving: rebalance.Leaving{Nodes: nodes, Surge: c.surge, Undisturbed: true,
+			DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true}}},
+		Until: execute.UntilRemoved, Buy: claims,
+		AtOnce: func(nodes int) int { return max(int(exchangedTogether*float64(nodes)), 1) },
+	}
+	out := cmd.OutOrStdout()
+	var ended *execute.RollDone
+	returned, err := carryOut(cmd, "reading the cluster and planning", "stopping: no more pods are evicted", func(_ context.Context, m *carrying) mover {
+		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainProgress) { print.PrintLine(out, a.Line()) },
+			func(a execute.RollProgress) { m.meter.Clear(); print.PrintLine(out, a.Line()) },
+			func(a execute.RollDone) { ended = &a; m.end() })
+	})
+	switch {
+	case err != nil:
+		return err
+	case !returned || ended == nil:
+		return errors.New("stopped: the nodes stay as they are; run the same command again to continue")
+	case ended.Stopped != "":
+		return fmt.Errorf("not exchanged: %s; %d of %d nodes are removed; run the same command again to plan the rest anew",
+			ended.Stopped, ended.Done, ended.Nodes)
+	case ended.Nodes > 0:
+		fmt.Fprintf(out, "%s exchanged, %s moved\n", answer.Count(ended.Nodes, "node"), answer.Count(ended.Evicted, "pod"))
+	}
+	return nil
 }
 
 // costPlan is a forecast whose text is only its plan of nodes.

@@ -6,11 +6,14 @@ package provision
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/internal/answer"
@@ -262,7 +265,7 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 		if offer.pool < 0 {
 			continue
 		}
-		text, err := yaml.Marshal(p.claim(n, offer))
+		text, err := yaml.Marshal(p.claim(n, offer, metav1.ObjectMeta{}))
 		if err != nil {
 			return err
 		}
@@ -273,14 +276,35 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 	return err
 }
 
+// Claims returns the NodeClaims that buy the nodes of an exchange, as JSON by name. The suffix makes
+// their names unique. mark adds labels and annotations. Nodes of templates have no NodeClaim.
+func (p *Plan) Claims(e *Exchange, suffix string, mark metav1.ObjectMeta) (map[string][]byte, error) {
+	claims := map[string][]byte{}
+	for _, n := range e.Nodes {
+		offer := &p.catalog.Offers[n.offer]
+		if offer.pool < 0 {
+			return nil, fmt.Errorf("node %s of type %s: no NodePool of the cluster or the catalog offers it", n.Name, dash(n.Type))
+		}
+		n.Name += suffix
+		claim := p.claim(n, offer, mark)
+		text, err := json.Marshal(claim)
+		if err != nil {
+			return nil, err
+		}
+		claims[n.Name] = text
+	}
+	return claims, nil
+}
+
 // claim returns the NodeClaim of a node: the template of its pool, narrowed to the plan's choices.
-func (p *Plan) claim(n Node, offer *Offer) any {
+func (p *Plan) claim(n Node, offer *Offer, mark metav1.ObjectMeta) any {
 	pool := &p.catalog.Pools[offer.pool]
 	// The label nodePoolLabel makes the NodeClaim count towards the pool's limits.
-	labels := map[string]string{nodePoolLabel: pool.Name}
-	for key, value := range pool.claim.Metadata.Labels {
-		labels[key] = value
-	}
+	labels, annotations := map[string]string{nodePoolLabel: pool.Name}, map[string]string{}
+	maps.Copy(labels, pool.claim.Metadata.Labels)
+	maps.Copy(labels, mark.Labels)
+	maps.Copy(annotations, pool.claim.Metadata.Annotations)
+	maps.Copy(annotations, mark.Annotations)
 
 	spec := map[string]any{
 		"requirements": requirementsOf(pool, offer), "nodeClassRef": pool.claim.Spec.NodeClassRef,
@@ -303,8 +327,8 @@ func (p *Plan) claim(n Node, offer *Offer) any {
 	}
 
 	metadata := map[string]any{"name": n.Name, "labels": labels}
-	if len(pool.claim.Metadata.Annotations) > 0 {
-		metadata["annotations"] = pool.claim.Metadata.Annotations
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
 	}
 	return map[string]any{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata, "spec": spec}
 }
