@@ -103,13 +103,14 @@ func (s *stage) carryOut(action execute.Action) {
 		compute(answer)
 	case execute.SetNode:
 		request(func() execute.Event { return s.setNode(a) })
-	case execute.ListBought:
-		r.Reads = true
-		r.Fail = func(outcome response.Outcome, after time.Duration) execute.Event {
-			return execute.BoughtListed{Answered: execute.Answered{Ticket: ticket, Outcome: outcome, Message: outcome.String(), RetryAfter: after}}
-		}
+	case execute.SellUnused:
 		request(func() execute.Event {
-			return execute.BoughtListed{Answered: execute.Answered{Ticket: ticket}, Claims: s.karpenter.bought}
+			for _, claim := range s.karpenter.bought {
+				if !a.Keep[claim] {
+					s.sell(execute.SellNode{Claim: claim, UID: s.karpenter.claims[claim]})
+				}
+			}
+			return execute.Answered{Ticket: a.Ticket}
 		})
 	case execute.BuyNode:
 		request(func() execute.Event { return s.buy(a) })
@@ -170,7 +171,7 @@ func subject(action execute.Action) (object string, ticket response.Ticket) {
 		return a.Node, a.Ticket
 	case execute.SetNode:
 		return a.Node, a.Ticket
-	case execute.ListBought:
+	case execute.SellUnused:
 		return "", a.Ticket
 	case execute.BuyNode:
 		return a.Claim, a.Ticket

@@ -55,11 +55,6 @@ type (
 		Plan *rebalance.Roll
 		Turn *rebalance.Turn // set if only the next turn was requested
 	}
-	// BoughtListed is the response to ListBought.
-	BoughtListed struct {
-		Answered
-		Claims []string
-	}
 	// Stop prevents further moves. An evicted victim is followed to the end.
 	Stop struct{}
 )
@@ -124,9 +119,13 @@ type (
 		Claim  string
 		Object []byte
 	}
-	// ListBought requests the NodeClaims with BoughtLabel.
-	ListBought struct{ Ticket response.Ticket }
-	// SellNode deletes a NodeClaim. The UID, if set, is a precondition.
+	// SellUnused deletes the NodeClaims with BoughtLabel, except for those to keep. Their nodes may
+	// not exist yet.
+	SellUnused struct {
+		Ticket response.Ticket
+		Keep   map[string]bool
+	}
+	// SellNode deletes a NodeClaim. The UID is a precondition.
 	SellNode struct {
 		Ticket response.Ticket
 		Claim  string

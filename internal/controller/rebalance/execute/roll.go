@@ -155,8 +155,7 @@ type Roller struct {
 	wanted map[string]SetNode
 	writes map[string]*attempt // by node
 
-	claims  map[string]*claimRequest // by action and name of the NodeClaim
-	made    map[string]bool          // NodeClaims with BoughtLabel; nil before they are listed
+	claims  map[string]*claimRequest // by description
 	removed int                      // nodes removed by an exchange
 }
 
@@ -181,8 +180,6 @@ func (r *Roller) Step(now time.Time, event Event) []Action {
 	switch e := event.(type) {
 	case Listed:
 		r.listed = true
-	case BoughtListed:
-		r.listBought(e)
 	case RollPlanned:
 		r.planned(e)
 	case Stop:

@@ -83,29 +83,6 @@ func (r *Roller) sendClaim(key string, action func(response.Ticket) Action) bool
 	return c.done
 }
 
-// sell deletes a NodeClaim, and reports whether the deletion was accepted. An empty UID means that
-// its node does not exist yet.
-func (r *Roller) sell(claim string, uid types.UID) bool {
-	return r.sendClaim("sell "+claim, func(t response.Ticket) Action { return SellNode{Ticket: t, Claim: claim, UID: uid} })
-}
-
-// knowsBought reports whether the NodeClaims of earlier exchanges are known, and requests them.
-func (r *Roller) knowsBought() bool {
-	return r.made != nil || r.sendClaim("list", func(t response.Ticket) Action { return ListBought{Ticket: t} })
-}
-
-// listBought handles the response to ListBought. An exchange does not begin without it.
-func (r *Roller) listBought(e BoughtListed) {
-	if e.Outcome != response.OK {
-		r.claimAnswered(e.Answered)
-		return
-	}
-	r.made = map[string]bool{}
-	for _, name := range e.Claims {
-		r.made[name] = true
-	}
-}
-
 // claimAnswered handles the response to a request about a NodeClaim. Without permission, or if a
 // policy refuses a NodeClaim, the exchange stops.
 func (r *Roller) claimAnswered(e Answered) {
@@ -116,7 +93,7 @@ func (r *Roller) claimAnswered(e Answered) {
 			c.ticket, c.done = 0, true
 		case e.Outcome == response.Refused:
 			c.ticket, c.done = 0, true // the end of the exchange does not repeat it
-			why := fmt.Sprintf("cannot %s: %s", strings.Replace(key, " ", " NodeClaim ", 1), e.Message)
+			why := fmt.Sprintf("cannot %s: %s", key, e.Message)
 			if r.stop(why); r.stopped == "" {
 				r.stopped = why
 			}
@@ -163,8 +140,7 @@ func (r *Roller) bought() bool {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.options.Buy)) {
-		accepted := r.sendClaim("buy "+name, func(t response.Ticket) Action {
-			r.made[name] = true
+		accepted := r.sendClaim("buy NodeClaim "+name, func(t response.Ticket) Action {
 			return BuyNode{Ticket: t, Claim: name, Object: r.options.Buy[name]}
 		})
 		n := nodes[name]
@@ -188,7 +164,7 @@ func (r *Roller) sellTurn() {
 			continue
 		}
 		if claim, uid := claimOf(n); claim != "" {
-			r.sell(claim, uid)
+			r.sendClaim("sell NodeClaim "+claim, func(t response.Ticket) Action { return SellNode{Ticket: t, Claim: claim, UID: uid} })
 		}
 	}
 	if until := r.entered.Add(removedFor); r.now.Before(until) {
@@ -225,32 +201,26 @@ func (r *Roller) endRemovals() {
 	}
 }
 
-// settleBought deletes the NodeClaims of unused nodes at the end of an exchange, including those of
-// an earlier process, and lets Karpenter manage the other ones. It reports whether nothing is left
-// to do. After an interruption, the next run does this.
+// settleBought deletes the unused NodeClaims at the end of an exchange, including those of an earlier
+// process, and lets Karpenter manage the other ones. It reports whether nothing is left to do: the
+// next plan must not count on an unused node. After an interruption, the next run does this.
 func (r *Roller) settleBought() bool {
 	if !r.exchanges() || r.stopped == interrupted || r.options.DryRun {
 		return true
 	}
-	settled, used, there := true, r.cluster.holding(), map[string]bool{}
+	settled, used, keep := true, r.cluster.holding(), map[string]bool{}
 	for _, n := range r.cluster.nodes() {
-		claim, uid := claimOf(n)
-		there[claim] = true
+		claim, _ := claimOf(n)
+		bought := n.Labels[BoughtLabel] != ""
 		switch {
-		case n.Labels[BoughtLabel] == "" || claim == "" || n.DeletionTimestamp != nil:
-		case used[n.Name]:
+		case bought && !used[n.Name]:
+			settled = settled && n.DeletionTimestamp != nil
+			continue
+		case bought:
 			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: n.Spec.Unschedulable, Note: n.Annotations[RollAnnotation], Release: true}
 			settled = false
-		default: // the next plan must not count on the node
-			r.sell(claim, uid)
-			settled = false
 		}
+		keep[claim] = true
 	}
-	// A NodeClaim without a node is younger than boughtFor, or Karpenter cannot launch its node.
-	for _, name := range slices.Sorted(maps.Keys(r.made)) {
-		if !there[name] {
-			settled = r.sell(name, "") && settled
-		}
-	}
-	return settled
+	return r.sendClaim("sell unused nodes", func(t response.Ticket) Action { return SellUnused{Ticket: t, Keep: keep} }) && settled
 }

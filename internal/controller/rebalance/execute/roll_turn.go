@@ -232,7 +232,7 @@ func (r *Roller) proceed() {
 	switch r.stage {
 	case rollListing:
 		switch {
-		case !r.listed, r.exchanges() && !r.knowsBought():
+		case !r.listed:
 		case r.find():
 			r.total = len(r.nodes())
 			r.rolled, r.stage = r.total, rollClearing

@@ -17,7 +17,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
@@ -92,13 +91,12 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answerOf(a.Ticket, r.cordonNode(ctx, a.Node))
 	case execute.SetNode:
 		return answerOf(a.Ticket, r.setNode(ctx, a))
-	case execute.ListBought:
-		claims, err := r.listBought(ctx)
-		return execute.BoughtListed{Answered: answerOf(a.Ticket, err), Claims: claims}
 	case execute.BuyNode:
 		return answerOf(a.Ticket, r.buyNode(ctx, a))
 	case execute.SellNode:
-		return answerOf(a.Ticket, r.sellNode(ctx, a))
+		return answerOf(a.Ticket, r.sellNode(ctx, a.Claim, a.UID))
+	case execute.SellUnused:
+		return answerOf(a.Ticket, r.sellUnused(ctx, a))
 	case execute.Scale:
 		return answerOf(a.Ticket, r.scaleWorkload(ctx, a))
 	case execute.Mark:
@@ -324,53 +322,6 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 			"spec":     map[string]any{"unschedulable": unschedulable},
 		}, nil
 	})
-}
-
-// claimsPath is the path of Karpenter's NodeClaims, which have no typed client here.
-const claimsPath = "/apis/karpenter.sh/v1/nodeclaims"
-
-// listBought returns the names of NodeClaims created by exchanges.
-func (r *requests) listBought(ctx context.Context) (names []string, err error) {
-	text, err := r.client.CoreV1().RESTClient().Get().AbsPath(claimsPath).Param("labelSelector", execute.BoughtLabel).
-		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
-		return nil, nil // Karpenter is not installed
-	}
-	var list struct {
-		Items []metav1.PartialObjectMetadata
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &list)
-	}
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, err
-}
-
-// buyNode creates a NodeClaim. One of this name exists if the response to an earlier request was
-// lost.
-func (r *requests) buyNode(ctx context.Context, a execute.BuyNode) error {
-	err := r.client.CoreV1().RESTClient().Post().AbsPath(claimsPath).SetHeader("Content-Type", runtime.ContentTypeJSON).
-		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Body(a.Object).Do(ctx).Error()
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
-}
-
-// sellNode deletes a NodeClaim: Karpenter then removes its node and its machine.
-func (r *requests) sellNode(ctx context.Context, a execute.SellNode) error {
-	options := &metav1.DeleteOptions{}
-	if a.UID != "" {
-		options = metav1.NewPreconditionDeleteOptions(string(a.UID))
-	}
-	body, err := json.Marshal(options)
-	if err != nil {
-		return err
-	}
-	return r.client.CoreV1().RESTClient().Delete().AbsPath(claimsPath, a.Claim).SetHeader("Content-Type", runtime.ContentTypeJSON).
-		SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Body(body).Do(ctx).Error()
 }
 
 // setStatus writes the status of a held eviction, unless another pod has the name by now.
