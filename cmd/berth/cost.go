@@ -5,8 +5,6 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -22,7 +20,6 @@ import (
 	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
-	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/world/disruption"
@@ -141,7 +138,7 @@ func (c *costing) carryOut(cmd *cobra.Command, plan *provision.Plan) error {
 	for i := range plan.Replaced.Exchanges {
 		e := &plan.Replaced.Exchanges[i]
 		claims, err := plan.Claims(e, fmt.Sprintf("-%s-%d", began, i), metav1.ObjectMeta{
-			Labels: map[string]string{execute.BoughtLabel: "true"}, Annotations: map[string]string{execute.UndisruptedAnnotation: "true"}})
+			Labels: map[string]string{execute.BoughtLabel: "true"}, Annotations: map[string]string{disruption.KarpenterAnnotation: "true"}})
 		if err == nil {
 			err = c.exchange(cmd, e.Gone, claims)
 		}
@@ -171,23 +168,16 @@ func (c *costing) exchange(cmd *cobra.Command, nodes []string, claims map[string
 		return err
 	}
 	options := execute.RollOptions{
-		DrainOptions: execute.DrainOptions{Timeout: exchangeTime, Leaving: rebalance.Leaving{Nodes: nodes, Surge: c.surge, Undisturbed: true,
-			DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true}}},
+		DrainOptions: execute.DrainOptions{Timeout: exchangeTime, Leaving: rebalance.Leaving{Nodes: nodes, Surge: c.surge,
+			DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Undisturbed: true}}},
 		Until: execute.UntilRemoved, Buy: claims,
 		AtOnce: func(nodes int) int { return max(int(exchangedTogether*float64(nodes)), 1) },
 	}
 	out := cmd.OutOrStdout()
-	var ended *execute.RollDone
-	returned, err := carryOut(cmd, "reading the cluster and planning", "stopping: no more pods are evicted", func(_ context.Context, m *carrying) mover {
-		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainProgress) { print.PrintLine(out, a.Line()) },
-			func(a execute.RollProgress) { m.meter.Clear(); print.PrintLine(out, a.Line()) },
-			func(a execute.RollDone) { ended = &a; m.end() })
-	})
+	ended, err := roll(cmd, client, running, options, out, func(*rebalance.Roll) {})
 	switch {
 	case err != nil:
 		return err
-	case !returned || ended == nil:
-		return errors.New("stopped: the nodes stay as they are; run the same command again to continue")
 	case ended.Stopped != "":
 		return fmt.Errorf("not exchanged: %s; %d of %d nodes are removed; run the same command again to plan the rest anew",
 			ended.Stopped, ended.Done, ended.Nodes)

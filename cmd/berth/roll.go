@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/print"
@@ -20,6 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
+	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
 // rollFlags lists the flags valid only with --roll.
@@ -110,7 +112,21 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 		progress = cmd.ErrOrStderr()
 	}
 	var plan *rebalance.RollAnswer
-	var ended *execute.RollDone
+	ended, err := roll(cmd, client, running, options, progress, func(planned *rebalance.Roll) {
+		if plan = planned.Answer(); d.Output == "" {
+			_ = plan.Write(progress, "") // ignore errors: a failure to print the plan must not prevent the roll
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return d.writeRolled(cmd.OutOrStdout(), plan, ended)
+}
+
+// roll rolls or exchanges nodes, and prints the progress. planned receives the plan of the whole
+// roll.
+func roll(cmd *cobra.Command, client kubernetes.Interface, running *config.Running, options execute.RollOptions, progress io.Writer,
+	planned func(*rebalance.Roll)) (ended *execute.RollDone, err error) {
 	returned, err := carryOut(cmd, "reading the cluster and planning", "stopping: no more pods are evicted", func(_ context.Context,
 		c *carrying) mover {
 		return movecontroller.NewRoller(client, running.Profiles, options, func(a execute.DrainProgress) { print.PrintLine(progress, a.Line()) },
@@ -118,21 +134,15 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 				c.meter.Clear()
 				if a.Plan == nil {
 					print.PrintLine(progress, a.Line())
-					return
-				}
-				plan = a.Plan.Answer()
-				if d.Output == "" {
-					_ = plan.Write(progress, "") // ignore errors: a failure to print the plan must not prevent the roll
+				} else {
+					planned(a.Plan)
 				}
 			}, func(a execute.RollDone) { ended = &a; c.end() })
 	})
-	switch {
-	case err != nil:
-		return err
-	case !returned || ended == nil:
-		return errors.New("stopped: the nodes stay as they are; run the same command again to continue")
+	if err == nil && (!returned || ended == nil) {
+		err = errors.New("stopped: the nodes stay as they are; run the same command again to continue")
 	}
-	return d.writeRolled(cmd.OutOrStdout(), plan, ended)
+	return ended, err
 }
 
 // writeRolled writes the outcome of a roll.

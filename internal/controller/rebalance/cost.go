@@ -75,7 +75,7 @@ func (pt *protections) ownCost(p *pod) Cost {
 
 	c.DeletionCost = rules.DeletionCost(p.object)
 	if disruption.IsReady(p.object) {
-		c.AgeSeconds = max(int64(ageAt(p.object, pt.w.now).Seconds()), 0)
+		c.AgeSeconds = max(int64(disruption.AgeOf(p.object, pt.w.now).Seconds()), 0)
 	}
 
 	if g := p.object.Spec.TerminationGracePeriodSeconds; g != nil {

@@ -29,8 +29,6 @@ type Leaving struct {
 	// Only, if set, selects the pods to leave, on any node, instead of all pods of Nodes.
 	Only map[types.UID]bool
 	disruption.DrainRules
-	// Undisturbed refuses pods that Berth's own goals do not move; see WhyUndisturbed.
-	Undisturbed bool
 	// Delete deletes pods instead of evicting them, which bypasses disruption budgets.
 	Delete bool
 	// Grace overrides the pods' grace periods, in seconds.
@@ -274,9 +272,6 @@ func keptPod(object *v1.Pod, why string) Kept {
 // kubectl drain waits until its timeout, or forever, for a budget that never allows an eviction.
 // Berth reports such a budget before cordoning a node.
 func (w *world) whyNever(p *pod, leaving *Leaving) string {
-	if why := WhyUndisturbed(p.object, w.now, false); leaving.Undisturbed && why != "" && !rules.IsTerminal(p.object) {
-		return "cannot evict Pods: " + why
-	}
 	switch verdict := w.protections.mayEvict(p); {
 	case leaving.Delete, p.surge != nil, p.later:
 	case verdict.Answer == disruption.Never:

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // karpenter is the state of NodeClaims in the stage: the UIDs by name.
@@ -64,7 +65,7 @@ func (s *stage) buy(a execute.BuyNode) execute.Event {
 			n := s.claimed(string(a.Object), a.Claim)
 			n.CreationTimestamp = metav1.NewTime(s.Now)
 			metav1.SetMetaDataLabel(&n.ObjectMeta, execute.BoughtLabel, "true")
-			metav1.SetMetaDataAnnotation(&n.ObjectMeta, execute.UndisruptedAnnotation, "true")
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, disruption.KarpenterAnnotation, "true")
 			if k.taken != "" {
 				for _, o := range object(s.t, k.taken) {
 					s.write(o)
@@ -138,7 +139,8 @@ func exchangeStage(t *testing.T) *stage {
 // finishes an earlier one.
 func exchange(buy string, nodes ...string) execute.RollOptions {
 	o := execute.RollOptions{
-		DrainOptions: execute.DrainOptions{Leaving: rebalance.Leaving{Surge: true, Nodes: nodes, Undisturbed: true}}, Until: execute.UntilRemoved,
+		DrainOptions: execute.DrainOptions{Leaving: rebalance.Leaving{Surge: true, Nodes: nodes,
+			DrainRules: disruption.DrainRules{Undisturbed: true}}}, Until: execute.UntilRemoved,
 		AtOnce: func(int) int { return 1 },
 	}
 	if buy != "" {
@@ -249,11 +251,11 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 			for _, p := range s.pods() {
 				if p.Name == "web-1" {
 					p = p.DeepCopy()
-					metav1.SetMetaDataAnnotation(&p.ObjectMeta, execute.UndisruptedAnnotation, "true")
+					metav1.SetMetaDataAnnotation(&p.ObjectMeta, disruption.KarpenterAnnotation, "true")
 					s.write(p)
 				}
 			}
-		}, "cannot evict Pods: it is annotated karpenter.sh/do-not-disrupt: default/web-1", 0},
+		}, "it is annotated karpenter.sh/do-not-disrupt: default/web-1", 0},
 		"a refused NodeClaim":     {func(s *stage) { s.karpenter.refused = "forbidden" }, "cannot buy NodeClaim new: forbidden", 0},
 		"other pods use the node": {func(s *stage) { s.karpenter.taken = "pods other count=5 cpu=1 on=new" }, "cannot evict Pods", 0},
 		"other pods use the node later": {func(s *stage) {

@@ -24,9 +24,6 @@ import (
 const (
 	evictAnnotation    = "descheduler.alpha.kubernetes.io/evict"
 	preferNoAnnotation = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
-	berthAnnotation    = "berth.dev/rebalance" // the only value is "never"
-	karpenterNo        = "karpenter.sh/do-not-disrupt"
-	autoscalerSafe     = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 	// EmptyingTaint keeps pods off a node being emptied. It stays on the empty node until a user
 	// removes it.
@@ -34,7 +31,8 @@ const (
 )
 
 // Annotations lists the pod annotations read by plans.
-var Annotations = []string{evictAnnotation, preferNoAnnotation, berthAnnotation, karpenterNo, autoscalerSafe}
+var Annotations = []string{evictAnnotation, preferNoAnnotation, disruption.NeverAnnotation, disruption.KarpenterAnnotation,
+	disruption.AutoscalerAnnotation}
 
 // systemCritical is the lowest priority of system pods.
 const systemCritical = 2000000000
@@ -193,7 +191,7 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 		return "the policy's namespaceLabelSelector excludes its namespace"
 	case e.MinReplicas > 1 && p.Class.Controller != nil && w.countSiblings(p) < e.MinReplicas:
 		return fmt.Sprintf("its workload has fewer than %d pods", e.MinReplicas)
-	case e.MinPodAge > 0 && ageAt(p.object, w.now) < e.MinPodAge:
+	case e.MinPodAge > 0 && disruption.AgeOf(p.object, w.now) < e.MinPodAge:
 		return fmt.Sprintf("it is younger than %s", e.MinPodAge)
 	case e.WithoutBudget && len(w.protections.budgetsOf(p)) == 0:
 		return "no disruption budget covers it"
@@ -206,7 +204,7 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 		return ""
 	}
 
-	if why := WhyUndisturbed(p.object, w.now, e.JobsToo); why != "" {
+	if why := disruption.WhyUndisturbed(p.object, w.now, e.JobsToo); why != "" {
 		return why
 	}
 	if rules.ControllerKind(p.object) == rules.Job && !w.prices.jobSurvives(p) {
@@ -214,32 +212,6 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 			"the first rule of its podFailurePolicy does not ignore DisruptionTarget"
 	}
 	return ""
-}
-
-// WhyUndisturbed returns why Berth's own goals do not move a pod, wherever it runs, or "". With
-// jobs, pods of Jobs may be moved.
-func WhyUndisturbed(p *v1.Pod, now time.Time, jobs bool) string {
-	switch {
-	case p.Annotations[berthAnnotation] == "never":
-		return "it is annotated " + berthAnnotation + ": never"
-	case p.Annotations[autoscalerSafe] == "false":
-		return "it is annotated " + autoscalerSafe + `: "false"`
-	case mustNotDisturb(p, now):
-		return "it is annotated " + karpenterNo
-	case rules.ControllerKind(p) == rules.Job && !jobs:
-		return "it belongs to a Job, whose work would start over"
-	}
-	return ""
-}
-
-// mustNotDisturb evaluates Karpenter's annotation: true, or a duration from the pod's start. A
-// duration such as 4h protects a pod for that long; any other value does not protect.
-func mustNotDisturb(p *v1.Pod, now time.Time) bool {
-	value := p.Annotations[karpenterNo]
-	if d, err := time.ParseDuration(value); err == nil {
-		return ageAt(p, now) < d
-	}
-	return value == "true"
 }
 
 // protectionOf returns the first of the descheduler's protections that applies, or "". The
@@ -282,18 +254,6 @@ func (e *Evictor) protectedClaim(w *world, p *pod) string {
 		}
 	}
 	return ""
-}
-
-// ageAt returns the age of a pod: since its admission by the kubelet, or else since its creation; 0
-// if both are unknown.
-func ageAt(p *v1.Pod, now time.Time) time.Duration {
-	switch {
-	case p.Status.StartTime != nil:
-		return now.Sub(p.Status.StartTime.Time)
-	case p.CreationTimestamp.IsZero():
-		return 0
-	}
-	return now.Sub(p.CreationTimestamp.Time)
 }
 
 // whyBusy returns a message if a pod's workload is being rolled out or scaled, or "". In that case

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // rolled holds the parsed arguments of the command roll.
@@ -112,7 +113,7 @@ func (s *stage) setNode(a execute.SetNode) execute.Event {
 	}
 	if a.Release {
 		delete(n.Labels, execute.BoughtLabel)
-		delete(n.Annotations, execute.UndisruptedAnnotation)
+		delete(n.Annotations, disruption.KarpenterAnnotation)
 	}
 	s.write(n)
 	return execute.Answered{Ticket: a.Ticket}

@@ -194,7 +194,7 @@ func (pc *prices) hoursOf(p *pod) int64 {
 	if !disruption.IsReady(p.object) {
 		return 0
 	}
-	return max(0, int64(ageAt(p.object, pc.w.now).Hours()))
+	return max(0, int64(disruption.AgeOf(p.object, pc.w.now).Hours()))
 }
 
 // isInGroup reports whether a pod belongs to a pod group, which works only as a whole.

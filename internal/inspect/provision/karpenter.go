@@ -18,11 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Labels set by Karpenter on its nodes, and the annotation by which it leaves nodes alone.
+// Labels set by Karpenter on its nodes.
 const (
-	capacityTypeLabel     = "karpenter.sh/capacity-type"
-	nodePoolLabel         = "karpenter.sh/nodepool"
-	undisruptedAnnotation = "karpenter.sh/do-not-disrupt"
+	capacityTypeLabel = "karpenter.sh/capacity-type"
+	nodePoolLabel     = "karpenter.sh/nodepool"
 )
 
 // instanceType is an entry of the list read by Karpenter's kwok provider. Other fields are errors,

@@ -5,14 +5,12 @@ package provision
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Replaced lists the existing nodes that could be removed, and the nodes that replace them.
@@ -132,7 +130,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 
 // candidates returns the nodes with a known price, those first that waste the most money.
 func (r *replacer) candidates(w *simulate.World) (names []string) {
-	waste, undisturbed := map[string]float64{}, undisturbedNodes(w)
+	waste := map[string]float64{}
 	for _, n := range w.Nodes() {
 		// Nodes bought by the plan do not exist yet, so they cannot be removed.
 		if slices.ContainsFunc(r.p.Nodes, func(bought Node) bool { return bought.Name == n.Name }) {
@@ -145,8 +143,8 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 		}
 		r.prices[n.Name] = price
 		r.out.Before += price
-		if why := undisturbed[n.Name]; why != "" {
-			r.keep(n.Name, why)
+		if n.Annotations[disruption.KarpenterAnnotation] == "true" {
+			r.keep(n.Name, "it is annotated "+disruption.KarpenterAnnotation)
 			continue
 		}
 		names = append(names, n.Name)
@@ -158,26 +156,6 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(waste[b], waste[a]) })
 	return names
-}
-
-// undisturbedNodes returns the nodes that must stay because of an annotation of their own, or of
-// one of their pods, with the reason.
-func undisturbedNodes(w *simulate.World) map[string]string {
-	why := map[string]string{}
-	for _, n := range w.Nodes() {
-		if n.Annotations[undisruptedAnnotation] == "true" {
-			why[n.Name] = "it is annotated " + undisruptedAnnotation
-		}
-	}
-	for _, f := range w.Each() {
-		if f.Pod == nil || rules.ControllerKind(f.Object) == rules.DaemonSet {
-			continue
-		}
-		if reason := rebalance.WhyUndisturbed(f.Object, w.Now(), false); reason != "" {
-			why[f.Pod.NodeName] = fmt.Sprintf("pod %s/%s: %s", f.Object.Namespace, f.Object.Name, reason)
-		}
-	}
-	return why
 }
 
 // replaceMany makes the exchange of many nodes that saves the most. It returns the nodes to be

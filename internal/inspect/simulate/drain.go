@@ -25,6 +25,7 @@ type Drain struct {
 	DeleteEmptyDirData bool             `json:"deleteEmptydirData,omitempty"`
 	Force              bool             `json:"force,omitempty"`
 	DisableEviction    bool             `json:"disableEviction,omitempty"`
+	Undisturbed        bool             `json:"-"` // see disruption.DrainRules
 	PodSelector        string           `json:"podSelector,omitempty"`
 	Timeout            *metav1.Duration `json:"timeout,omitempty"`
 	// GuardEvictions runs Berth's eviction guard with its defaults, from this drain on.
@@ -107,6 +108,7 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 		Drain: op, controllers: o.controllers, guard: &o.rebalances, done: &Drained{Nodes: names}, nodes: names,
 		rules: disruption.DrainRules{
 			Pods: selector, IgnoreDaemonSets: op.IgnoreDaemonSets, DeleteEmptyDirData: op.DeleteEmptyDirData, Force: op.Force,
+			Undisturbed: op.Undisturbed,
 		},
 		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
 	}

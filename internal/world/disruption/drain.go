@@ -32,6 +32,9 @@ type DrainRules struct {
 	// Pods selects the pods to drain; nil selects all pods.
 	Pods                                        labels.Selector
 	IgnoreDaemonSets, DeleteEmptyDirData, Force bool
+	// Undisturbed, which kubectl lacks, refuses pods that Berth's own goals do not move; see
+	// WhyUndisturbed.
+	Undisturbed bool
 	// Overdue limits how long after its DeletionTimestamp a drain waits for a pod; 0 means without
 	// limit.
 	Overdue time.Duration
@@ -54,7 +57,7 @@ type Ruling struct {
 }
 
 // Judge decides about one pod of a node. It applies kubectl's filters in kubectl's order: selector,
-// overdue deletion, DaemonSet, static pod, local storage, no controller. The first filter that
+// overdue deletion, DaemonSet, static pod, local storage, no controller; Undisturbed is last. The first filter that
 // keeps the pod decides. daemonSet reports whether a DaemonSet exists.
 func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, name string) Presence) Ruling {
 	if r.Pods != nil && !r.Pods.Matches(labels.Set(p.Labels)) {
@@ -89,6 +92,11 @@ func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, n
 		return Ruling{Fault: "cannot delete Pods with local storage (use --delete-emptydir-data to override)"}
 	case owner == nil && !ended && !r.Force:
 		return Ruling{Fault: "cannot delete Pods that declare no controller (use --force to override)"}
+	}
+	if r.Undisturbed && !ended && deleted == nil {
+		if why := WhyUndisturbed(p, now, false); why != "" {
+			return Ruling{Fault: why}
+		}
 	}
 	return Ruling{Leaves: deleted == nil, Waited: deleted != nil, Orphan: orphan}
 }

@@ -105,7 +105,7 @@ type (
 		Next    bool
 	}
 	// SetNode cordons or uncordons a node and sets or removes its RollAnnotation, in one request.
-	// Release also removes BoughtLabel and UndisruptedAnnotation.
+	// Release also removes BoughtLabel and karpenter.sh/do-not-disrupt.
 	SetNode struct {
 		Ticket            response.Ticket
 		Node              string

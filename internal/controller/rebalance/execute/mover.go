@@ -233,6 +233,7 @@ type attempt struct {
 	ticket response.Ticket // ticket of the request in flight; 0 if none
 	retry  time.Time       // earliest time of the next try
 	failed int             // consecutive failures
+	done   bool            // the request was accepted; of a NodeClaim
 }
 
 // again schedules another try after a pause.

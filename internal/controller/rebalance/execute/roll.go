@@ -155,8 +155,8 @@ type Roller struct {
 	wanted map[string]SetNode
 	writes map[string]*attempt // by node
 
-	claims  map[string]*claimRequest // by description
-	removed int                      // nodes removed by an exchange
+	claims  map[string]*attempt // by description
+	removed int                 // nodes removed by an exchange
 }
 
 // rollTickets is larger than any ticket of a Drainer, so a ticket identifies the recipient of a
@@ -168,7 +168,7 @@ func NewRoller(options RollOptions) *Roller {
 	return &Roller{
 		machine: machine{tickets: rollTickets, wallOf: options.Wall},
 		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{}, writes: map[string]*attempt{},
-		claims: map[string]*claimRequest{},
+		claims: map[string]*attempt{},
 	}
 }
 

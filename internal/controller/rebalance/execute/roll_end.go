@@ -16,12 +16,12 @@ import (
 // its predecessor.
 func (r *Roller) endTurn() {
 	r.stage, r.wanted = turnEnding, map[string]SetNode{}
-	if r.exchanges() {
-		r.endRemovals()
-		return
-	}
 	for _, name := range r.turn.Nodes {
 		if _, existed := r.uids[name]; !existed {
+			continue
+		}
+		if r.exchanges() {
+			r.endRemoval(name)
 			continue
 		}
 		done := RollNote{State: rollDone}
@@ -120,10 +120,10 @@ func (r *Roller) end() {
 	r.addAction(RollDone{Done: r.rolled, Nodes: r.total, Evicted: r.evicted, Turn: turn, Stopped: r.stopped})
 }
 
-// overdue reports whether an ending roll has waited long enough to observe its writes to nodes. The
-// next run repairs any leftovers.
-func (r *Roller) overdue() bool {
-	if until := r.entered.Add(closesFor); r.now.Before(until) {
+// overdue reports whether the stage has lasted for the given time. An ending roll no longer waits
+// then to observe its writes to nodes: the next run repairs any leftovers.
+func (r *Roller) overdue(limit time.Duration) bool {
+	if until := r.entered.Add(limit); r.now.Before(until) {
 		r.wake(until)
 		return false
 	}

@@ -17,25 +17,16 @@ import (
 	"github.com/berth-k8s/berth/internal/response"
 )
 
-// BoughtLabel marks NodeClaims created by an exchange. Karpenter copies labels and annotations to
-// the node. At the end of the exchange, the node loses BoughtLabel and UndisruptedAnnotation if it
-// has pods; otherwise its NodeClaim is deleted.
+// BoughtLabel marks NodeClaims created by an exchange, and their nodes, to which Karpenter copies it.
+// With the annotation karpenter.sh/do-not-disrupt it keeps Karpenter from removing the node before it
+// has pods. At the end of the exchange, nodes with pods lose both, and the others are deleted.
 const BoughtLabel = "berth.dev/bought"
-
-// UndisruptedAnnotation prevents Karpenter from removing a node before it has pods.
-const UndisruptedAnnotation = "karpenter.sh/do-not-disrupt"
 
 // Bounds of an exchange.
 const (
 	boughtFor  = 15 * time.Minute // limit for the nodes of all NodeClaims to become ready
 	removedFor = 5 * time.Minute  // limit for Karpenter to begin removing a node
 )
-
-// claimRequest is the creation or the deletion of a NodeClaim. done is set when it was accepted.
-type claimRequest struct {
-	attempt
-	done bool
-}
 
 // exchanges reports whether this is an exchange: a roll that creates NodeClaims first, and removes
 // the nodes of each turn instead of reopening them.
@@ -69,7 +60,7 @@ func claimOf(n *v1.Node) (name string, uid types.UID) {
 func (r *Roller) sendClaim(key string, action func(response.Ticket) Action) bool {
 	c := r.claims[key]
 	if c == nil {
-		c = &claimRequest{}
+		c = &attempt{}
 		r.claims[key] = c
 	}
 	switch {
@@ -148,57 +139,45 @@ func (r *Roller) bought() bool {
 			missing = name
 		}
 	}
-	if until := r.entered.Add(boughtFor); missing != "" && r.now.Before(until) {
-		r.wake(until)
-	} else if missing != "" {
+	if missing != "" && r.overdue(boughtFor) {
 		r.stop(fmt.Sprintf("NodeClaim %s has no ready node after %s", missing, boughtFor))
 	}
 	return missing == ""
 }
 
-// sellTurn deletes the NodeClaims of the turn's nodes, which are empty.
-func (r *Roller) sellTurn() {
-	for _, name := range r.turn.Nodes {
-		n := r.cluster.node(name)
-		if n == nil || n.UID != r.uids[name] || n.DeletionTimestamp != nil {
-			continue
-		}
-		if claim, uid := claimOf(n); claim != "" {
-			r.sendClaim("sell NodeClaim "+claim, func(t response.Ticket) Action { return SellNode{Ticket: t, Claim: claim, UID: uid} })
-		}
+// sell deletes the NodeClaim of an empty node of the turn, and describes the node. It returns "" if
+// Karpenter is removing the node, or if the node has no NodeClaim: then it stays for the operator.
+func (r *Roller) sell(name string) string {
+	n := r.remaining(name)
+	if n == nil {
+		return ""
 	}
-	if until := r.entered.Add(removedFor); r.now.Before(until) {
-		r.wake(until)
+	claim, uid := claimOf(n)
+	if claim == "" {
+		return ""
+	}
+	r.sendClaim("sell NodeClaim "+claim, func(t response.Ticket) Action { return SellNode{Ticket: t, Claim: claim, UID: uid} })
+	return fmt.Sprintf("node %s is empty: waiting until NodeClaim %s is removed", name, claim)
+}
+
+// remaining returns a node of the turn that is not being deleted, or nil.
+func (r *Roller) remaining(name string) *v1.Node {
+	if n := r.cluster.node(name); n != nil && n.UID == r.uids[name] && n.DeletionTimestamp == nil {
+		return n
+	}
+	return nil
+}
+
+// endRemoval notes that a node of the turn is done. A node without a NodeClaim stays cordoned.
+func (r *Roller) endRemoval(name string) {
+	message := "removed"
+	if r.remaining(name) == nil {
+		r.removed++
 	} else {
-		r.stop(fmt.Sprintf("node %s is empty, but not removed within %s", strings.Join(r.turn.Nodes, ", "), removedFor))
+		message = "empty and cordoned: it has no NodeClaim, so remove it by other means"
+		r.want(name, true, RollNote{State: rollDone})
 	}
-}
-
-// unremoved describes an empty node that Karpenter has not begun to remove, or returns "". A node
-// without a NodeClaim stays for the operator.
-func (r *Roller) unremoved(n *v1.Node, uid types.UID) string {
-	if n != nil && n.UID == uid && n.DeletionTimestamp == nil {
-		if claim, _ := claimOf(n); claim != "" {
-			return fmt.Sprintf("node %s is empty: waiting until NodeClaim %s is removed", n.Name, claim)
-		}
-	}
-	return ""
-}
-
-// endRemovals notes that the turn's nodes are done. Nodes without a NodeClaim stay cordoned.
-func (r *Roller) endRemovals() {
-	for _, name := range r.turn.Nodes {
-		message := "removed"
-		if n := r.cluster.node(name); n != nil && n.UID == r.uids[name] && n.DeletionTimestamp == nil {
-			message = "empty and cordoned: it has no NodeClaim, so remove it by other means"
-			r.want(name, true, RollNote{State: rollDone})
-		} else {
-			r.removed++
-		}
-		if _, existed := r.uids[name]; existed {
-			r.addAction(RollProgress{Result: Arrived, Node: name, Message: message})
-		}
-	}
+	r.addAction(RollProgress{Result: Arrived, Node: name, Message: message})
 }
 
 // settleBought deletes the unused NodeClaims at the end of an exchange, including those of an earlier

@@ -257,15 +257,15 @@ func (r *Roller) proceed() {
 	case turnWaiting:
 		if r.exchanged() {
 			r.endTurn()
-		} else if r.exchanges() {
-			r.sellTurn()
+		} else if r.exchanges() && r.overdue(removedFor) {
+			r.stop(fmt.Sprintf("node %s is empty, but not removed within %s", strings.Join(r.turn.Nodes, ", "), removedFor))
 		}
 	case turnEnding:
 		if r.settled() {
 			r.next()
 		}
 	case rollReopening:
-		if bought := r.settleBought(); r.settled() && bought || r.overdue() {
+		if bought := r.settleBought(); r.settled() && bought || r.overdue(closesFor) {
 			if r.rolled = r.done(); r.stopped == "" && !r.options.DryRun && len(r.rolling().Nodes) == 0 {
 				r.stage = rollClearing
 				r.clear()
@@ -277,7 +277,7 @@ func (r *Roller) proceed() {
 		for r.stage == rollClearing && r.settled() {
 			r.clear()
 		}
-		if r.stage == rollClearing && r.overdue() {
+		if r.stage == rollClearing && r.overdue(closesFor) {
 			r.end()
 		}
 	}
@@ -309,7 +309,7 @@ func (r *Roller) exchanged() bool {
 func (r *Roller) lacks(name string) string {
 	switch n := r.cluster.node(name); r.options.Until {
 	case UntilRemoved:
-		return r.unremoved(n, r.uids[name])
+		return r.sell(name)
 	case UntilReady:
 		switch {
 		case n == nil:

@@ -27,6 +27,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/kube/outcome"
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // The ConfigMap that stores the journal.
@@ -315,7 +316,7 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 		}
 		annotations, labels := map[string]any{execute.RollAnnotation: note}, map[string]any{}
 		if a.Release {
-			annotations[execute.UndisruptedAnnotation], labels[execute.BoughtLabel] = nil, nil
+			annotations[disruption.KarpenterAnnotation], labels[execute.BoughtLabel] = nil, nil
 		}
 		return map[string]any{
 			"metadata": map[string]any{"annotations": annotations, "labels": labels},
