@@ -131,8 +131,8 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 	})
 }
 
-// carryOut makes the exchanges of a plan, in order. Each is proved again in the cluster before a pod
-// leaves; the first that cannot be completed ends the command.
+// carryOut makes the exchanges of a plan, in order. Each is proved again in the cluster before a
+// pod leaves; the first that cannot be completed ends the command.
 func (c *costing) carryOut(cmd *cobra.Command, plan *provision.Plan) error {
 	began := strconv.FormatInt(time.Now().Unix(), 36)
 	for i := range plan.Replaced.Exchanges {
@@ -156,8 +156,8 @@ const (
 	exchangeTime      = 30 * time.Minute
 )
 
-// exchange creates NodeClaims, moves the pods of the nodes, and removes the nodes. Without nodes, it
-// finishes an exchange begun by an earlier process.
+// exchange creates NodeClaims, moves the pods of the nodes, and removes the nodes. Without nodes,
+// it finishes an exchange begun by an earlier process.
 func (c *costing) exchange(cmd *cobra.Command, nodes []string, claims map[string][]byte) error {
 	client, err := query.NewClient(&c.Cluster, c.UserAgent, query.RaiseRateLimit)
 	if err != nil {

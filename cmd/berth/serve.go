@@ -36,8 +36,8 @@ func newServeCommand() *cobra.Command {
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(200)
 			}
-			// Go's scheduler lets a long question run for 10 ms before others. With more threads than
-			// processors, the operating system switches sooner.
+			// Go's scheduler lets a long question run for 10 ms before others. With
+			// more threads than processors, the operating system switches sooner.
 			if os.Getenv("GOMAXPROCS") == "" {
 				runtime.GOMAXPROCS(2 * runtime.GOMAXPROCS(0))
 			}

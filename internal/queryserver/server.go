@@ -94,7 +94,7 @@ type Server struct {
 	follower *follower
 	accounts accounts
 	// long has an element per long question in progress. Each holds a copy of the cluster, and
-	// occupies a processor; the others are for short questions.
+	// occupies a processor. Half of the lanes remain for short questions.
 	long    chan struct{}
 	nodes   atomic.Int64 // approximate number of nodes, for the estimates of work
 	assumed atomic.Pointer[config.Running]

@@ -77,8 +77,8 @@ func (s *stage) buy(a execute.BuyNode) execute.Event {
 	return answer
 }
 
-// sell deletes a NodeClaim. Its node must be empty; it is terminating two seconds later, and gone after
-// three more.
+// sell deletes a NodeClaim. Its node must be empty; it is terminating two seconds later, and gone
+// after three more.
 func (s *stage) sell(a execute.SellNode) execute.Event {
 	k := &s.karpenter
 	uid, there := k.claims[a.Claim]
@@ -170,8 +170,8 @@ func (s *stage) finish(o execute.RollOptions) {
 // TestAnExchangeGoesOnAfterAKill verifies that an exchange is completed although the process is
 // killed before or after any of its requests: as a user would, the test first finishes the earlier
 // exchange, and begins a new one if the old nodes are still there. In the end the old nodes with
-// NodeClaims are gone, the other one is empty and cordoned, a single new node exists, which Karpenter
-// may manage, and all pods are ready.
+// NodeClaims are gone, the other one is empty and cordoned, a single new node exists, which
+// Karpenter may manage, and all pods are ready.
 func TestAnExchangeGoesOnAfterAKill(t *testing.T) {
 	kills, repeated := 0, 0
 	for _, done := range []bool{false, true} {

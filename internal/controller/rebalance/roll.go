@@ -29,7 +29,8 @@ type Rolling struct {
 	Begun, Done []string
 	// Closed holds the nodes that were cordoned before the roll began. They stay cordoned after it.
 	Closed map[string]bool
-	// Removes means that the nodes are removed after their turns, so no pod may land on any of them.
+	// Removes means that the nodes are removed after their turns, so no pod may land on any of
+	// them.
 	Removes bool
 }
 

@@ -110,8 +110,8 @@ func (c *Core) applyTick() {
 	if !c.ready.begun {
 		c.ready.begun = true
 		c.addAction(Ready{})
-		// Before the core began to decide, it wrote no conditions of groups. Groups scheduled before
-		// this scheduler began may also lack theirs.
+		// Before the core began to decide, it wrote no conditions of groups. Groups
+		// scheduled before this scheduler began may also lack theirs.
 		for _, g := range c.groups.Sorted() {
 			c.podGroups.updateScheduled(g)
 		}

@@ -179,8 +179,8 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 	}
 	for _, name := range e.Gone {
 		drain := forced(name)
-		// Unlike in the first world, budgets apply, and pods that are without a controller or must not
-		// be moved prevent the drain.
+		// Unlike in the first world, budgets apply, and pods that are without a controller
+		// or must not be moved prevent the drain.
 		drain.Force, drain.DisableEviction, drain.Undisturbed = false, false, true
 		done, err := w.Do(&simulate.Operation{Drain: drain})
 		if err != nil {

@@ -276,8 +276,8 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 	return err
 }
 
-// Claims returns the NodeClaims that buy the nodes of an exchange, as JSON by name. The suffix makes
-// their names unique. mark adds labels and annotations. Nodes of templates have no NodeClaim.
+// Claims returns the NodeClaims that buy the nodes of an exchange, as JSON by name. The suffix
+// makes their names unique. mark adds labels and annotations. Nodes of templates have no NodeClaim.
 func (p *Plan) Claims(e *Exchange, suffix string, mark metav1.ObjectMeta) (map[string][]byte, error) {
 	claims := map[string][]byte{}
 	for _, n := range e.Nodes {

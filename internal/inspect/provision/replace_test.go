@@ -117,8 +117,8 @@ func TestExchangesPayForTheirMoves(t *testing.T) {
 	}
 }
 
-// TestNodesOfUndisturbedPodsStay verifies that nodes whose pods must not be moved stay, and nodes that
-// Karpenter must not remove.
+// TestNodesOfUndisturbedPodsStay verifies that nodes whose pods must not be moved stay, and nodes
+// that Karpenter must not remove.
 func TestNodesOfUndisturbedPodsStay(t *testing.T) {
 	objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 12)
 	marks := map[string]string{"berth.dev/rebalance": "never", "cluster-autoscaler.kubernetes.io/safe-to-evict": "false", disruption.KarpenterAnnotation: "true"}

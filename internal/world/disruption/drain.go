@@ -57,8 +57,8 @@ type Ruling struct {
 }
 
 // Judge decides about one pod of a node. It applies kubectl's filters in kubectl's order: selector,
-// overdue deletion, DaemonSet, static pod, local storage, no controller; Undisturbed is last. The first filter that
-// keeps the pod decides. daemonSet reports whether a DaemonSet exists.
+// overdue deletion, DaemonSet, static pod, local storage, no controller; Undisturbed is last. The
+// first filter that keeps the pod decides. daemonSet reports whether a DaemonSet exists.
 func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, name string) Presence) Ruling {
 	if r.Pods != nil && !r.Pods.Matches(labels.Set(p.Labels)) {
 		return Ruling{}

@@ -112,8 +112,8 @@ type (
 		Cordoned, Release bool
 		Note              string
 	}
-	// BuyNode creates a NodeClaim. A NodeClaim of this name was created by a lost request: names are
-	// unique to an exchange.
+	// BuyNode creates a NodeClaim. A NodeClaim of this name was created by a lost request:
+	// names are unique to an exchange.
 	BuyNode struct {
 		Ticket response.Ticket
 		Claim  string

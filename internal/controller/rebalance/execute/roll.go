@@ -72,8 +72,8 @@ const (
 
 // RollOptions configure a roll.
 type RollOptions struct {
-	// DrainOptions apply to each turn. Only an exchange uses Nodes, and ignores Selector: these nodes
-	// and those of an unfinished exchange are removed.
+	// DrainOptions apply to each turn. Only an exchange uses Nodes, and ignores Selector: these
+	// nodes and those of an unfinished exchange are removed.
 	DrainOptions
 	Selector labels.Selector
 	// Buy holds the NodeClaims that an exchange creates before the first turn, by name, as JSON.

@@ -17,9 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/response"
 )
 
-// BoughtLabel marks NodeClaims created by an exchange, and their nodes, to which Karpenter copies it.
-// With the annotation karpenter.sh/do-not-disrupt it keeps Karpenter from removing the node before it
-// has pods. At the end of the exchange, nodes with pods lose both, and the others are deleted.
+// BoughtLabel marks NodeClaims created by an exchange, and their nodes, to which Karpenter copies
+// it. With the annotation karpenter.sh/do-not-disrupt it keeps Karpenter from removing the node
+// before it has pods. At the end of the exchange, nodes with pods lose both, and the others are
+// deleted.
 const BoughtLabel = "berth.dev/bought"
 
 // Bounds of an exchange.
@@ -32,8 +33,8 @@ const (
 // the nodes of each turn instead of reopening them.
 //
 // Its state is on the nodes, like that of a roll. NodeClaims precede the first note, so a process
-// that finds notes continues without buying. Its predecessor may also have been killed while buying:
-// then only NodeClaims are left, which are deleted unless their nodes have pods.
+// that finds notes continues without buying. Its predecessor may also have been killed while
+// buying: then only NodeClaims are left, which are deleted unless their nodes have pods.
 func (r *Roller) exchanges() bool { return r.options.Until == UntilRemoved }
 
 // selects reports whether a node belongs to the roll. A node being deleted has left an exchange.
@@ -55,8 +56,8 @@ func claimOf(n *v1.Node) (name string, uid types.UID) {
 	return "", ""
 }
 
-// sendClaim issues a request about a NodeClaim, unless one is in flight, accepted or not yet due. It
-// reports whether one was accepted.
+// sendClaim issues a request about a NodeClaim, unless one is in flight, accepted or not yet due.
+// It reports whether one was accepted.
 func (r *Roller) sendClaim(key string, action func(response.Ticket) Action) bool {
 	c := r.claims[key]
 	if c == nil {
@@ -94,8 +95,8 @@ func (r *Roller) claimAnswered(e Answered) {
 	}
 }
 
-// wantTurn adds the notes of the turn's nodes, once all later nodes have theirs: a process that finds
-// a node in its turn knows that no node of the exchange lacks its note.
+// wantTurn adds the notes of the turn's nodes, once all later nodes have theirs: a process that
+// finds a node in its turn knows that no node of the exchange lacks its note.
 func (r *Roller) wantTurn() bool {
 	for _, name := range r.turn.Nodes {
 		if r.cluster.node(name) != nil {
@@ -180,9 +181,10 @@ func (r *Roller) endRemoval(name string) {
 	r.addAction(RollProgress{Result: Arrived, Node: name, Message: message})
 }
 
-// settleBought deletes the unused NodeClaims at the end of an exchange, including those of an earlier
-// process, and lets Karpenter manage the other ones. It reports whether nothing is left to do: the
-// next plan must not count on an unused node. After an interruption, the next run does this.
+// settleBought deletes the unused NodeClaims at the end of an exchange, including those of an
+// earlier process, and lets Karpenter manage the other ones. It reports whether nothing is left to
+// do: the next plan must not count on an unused node. After an interruption, the next run does
+// this.
 func (r *Roller) settleBought() bool {
 	if !r.exchanges() || r.stopped == interrupted || r.options.DryRun {
 		return true
