@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/parse"
@@ -137,8 +136,7 @@ func (c *costing) carryOut(cmd *cobra.Command, plan *provision.Plan) error {
 	began := strconv.FormatInt(time.Now().Unix(), 36)
 	for i := range plan.Replaced.Exchanges {
 		e := &plan.Replaced.Exchanges[i]
-		claims, err := plan.Claims(e, fmt.Sprintf("-%s-%d", began, i), metav1.ObjectMeta{
-			Labels: map[string]string{execute.BoughtLabel: "true"}, Annotations: map[string]string{disruption.KarpenterAnnotation: "true"}})
+		claims, err := plan.Claims(e, fmt.Sprintf("-%s-%d", began, i))
 		if err == nil {
 			err = c.exchange(cmd, e.Gone, claims)
 		}

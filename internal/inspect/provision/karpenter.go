@@ -100,6 +100,13 @@ type nodeClaimTemplate struct {
 	Spec nodeClaimSpec `json:"spec"`
 }
 
+// nodeClaim is a NodeClaim to be written.
+type nodeClaim struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              map[string]any `json:"spec"`
+}
+
 // nodeClaimSpec holds the taints and requirements relevant to pods. The rest is copied to
 // NodeClaims unchanged.
 type nodeClaimSpec struct {

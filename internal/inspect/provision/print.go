@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // lot is a group of similar nodes to be bought. cpu and memory are sums of the percentages of its
@@ -265,7 +267,7 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 		if offer.pool < 0 {
 			continue
 		}
-		text, err := yaml.Marshal(p.claim(n, offer, metav1.ObjectMeta{}))
+		text, err := yaml.Marshal(p.claim(n, offer))
 		if err != nil {
 			return err
 		}
@@ -277,8 +279,8 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 }
 
 // Claims returns the NodeClaims that buy the nodes of an exchange, as JSON by name. The suffix
-// makes their names unique. mark adds labels and annotations. Nodes of templates have no NodeClaim.
-func (p *Plan) Claims(e *Exchange, suffix string, mark metav1.ObjectMeta) (map[string][]byte, error) {
+// makes their names unique. Nodes of templates have no NodeClaim.
+func (p *Plan) Claims(e *Exchange, suffix string) (map[string][]byte, error) {
 	claims := map[string][]byte{}
 	for _, n := range e.Nodes {
 		offer := &p.catalog.Offers[n.offer]
@@ -286,7 +288,9 @@ func (p *Plan) Claims(e *Exchange, suffix string, mark metav1.ObjectMeta) (map[s
 			return nil, fmt.Errorf("node %s of type %s: no NodePool of the cluster or the catalog offers it", n.Name, dash(n.Type))
 		}
 		n.Name += suffix
-		claim := p.claim(n, offer, mark)
+		claim := p.claim(n, offer)
+		metav1.SetMetaDataLabel(&claim.ObjectMeta, execute.BoughtLabel, "true")
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, disruption.KarpenterAnnotation, "true")
 		text, err := json.Marshal(claim)
 		if err != nil {
 			return nil, err
@@ -297,14 +301,11 @@ func (p *Plan) Claims(e *Exchange, suffix string, mark metav1.ObjectMeta) (map[s
 }
 
 // claim returns the NodeClaim of a node: the template of its pool, narrowed to the plan's choices.
-func (p *Plan) claim(n Node, offer *Offer, mark metav1.ObjectMeta) any {
+func (p *Plan) claim(n Node, offer *Offer) *nodeClaim {
 	pool := &p.catalog.Pools[offer.pool]
 	// The label nodePoolLabel makes the NodeClaim count towards the pool's limits.
-	labels, annotations := map[string]string{nodePoolLabel: pool.Name}, map[string]string{}
+	labels := map[string]string{nodePoolLabel: pool.Name}
 	maps.Copy(labels, pool.claim.Metadata.Labels)
-	maps.Copy(labels, mark.Labels)
-	maps.Copy(annotations, pool.claim.Metadata.Annotations)
-	maps.Copy(annotations, mark.Annotations)
 
 	spec := map[string]any{
 		"requirements": requirementsOf(pool, offer), "nodeClassRef": pool.claim.Spec.NodeClassRef,
@@ -326,11 +327,10 @@ func (p *Plan) claim(n Node, offer *Offer, mark metav1.ObjectMeta) any {
 		}
 	}
 
-	metadata := map[string]any{"name": n.Name, "labels": labels}
-	if len(annotations) > 0 {
-		metadata["annotations"] = annotations
+	return &nodeClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "karpenter.sh/v1", Kind: "NodeClaim"},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: maps.Clone(pool.claim.Metadata.Annotations)}, Spec: spec,
 	}
-	return map[string]any{"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": metadata, "spec": spec}
 }
 
 // requirementsOf returns the pool's requirements with the plan's choices.
