@@ -5,7 +5,6 @@ package rebalance_test
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -35,7 +34,7 @@ func (s *stage) belong(rs *appsv1.ReplicaSet) {
 	rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 	d = d.DeepCopy()
 	d.Spec.Replicas = rs.Spec.Replicas
-	s.objects[s.key(d)] = d
+	s.store(d)
 }
 
 // rescale handles a request to scale like the API server, and makes the controllers follow.
@@ -130,7 +129,7 @@ func (s *stage) setScale(object metav1.Object, change func(object metav1.Object,
 		o.Spec.Replicas = &replicas
 		s.write(o)
 		s.After(10*time.Millisecond, func() {
-			for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+			for _, key := range s.keys() {
 				if rs, ok := s.objects[key].(*appsv1.ReplicaSet); ok && metav1.IsControlledBy(rs, o) {
 					s.setScale(rs, func(metav1.Object, int32) int32 { return replicas })
 				}

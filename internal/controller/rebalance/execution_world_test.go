@@ -41,6 +41,7 @@ type stage struct {
 
 	t        testing.TB
 	objects  map[string]metav1.Object
+	sorted   []string // keys of the objects; nil if they have changed
 	replicas map[types.UID]int
 	template map[types.UID]*v1.Pod
 	rollouts map[string]int32 // replicas of rollouts (owners with a scale subresource other than Deployments), by name
@@ -152,7 +153,7 @@ func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) 
 
 // enter adds an object to the initial world.
 func (s *stage) enter(o metav1.Object) {
-	s.objects[s.key(o)] = o
+	s.store(o)
 	p, ok := o.(*v1.Pod)
 	if !ok {
 		return
@@ -175,7 +176,7 @@ func (s *stage) enter(o metav1.Object) {
 	meta := metav1.ObjectMeta{Namespace: p.Namespace, Name: owner.Name, UID: owner.UID}
 	if owner.Kind == "ReplicaSet" {
 		rs := &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
-		s.objects[s.key(rs)] = rs
+		s.store(rs)
 		s.belong(rs)
 	}
 }
@@ -209,7 +210,7 @@ func (s *stage) list() {
 			s.showGone(s.shown[key])
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+	for _, key := range s.keys() {
 		s.show(s.objects[key])
 	}
 }
@@ -228,7 +229,7 @@ func (s *stage) step(e execute.Event) { s.process.Step(e) }
 
 // write changes an object; the process observes the change a moment later.
 func (s *stage) write(o metav1.Object) {
-	s.objects[s.key(o)] = o
+	s.store(o)
 	if _, ok := o.(*v1.Pod); ok {
 		s.count()
 	}
@@ -237,6 +238,7 @@ func (s *stage) write(o metav1.Object) {
 
 func (s *stage) remove(o metav1.Object) {
 	delete(s.objects, s.key(o))
+	s.sorted = nil
 	if p, ok := o.(*v1.Pod); ok {
 		s.release(p)
 	}
@@ -244,8 +246,25 @@ func (s *stage) remove(o metav1.Object) {
 	s.watch.Show(func() { s.showGone(o) })
 }
 
+// keys returns the keys of the objects, sorted.
+func (s *stage) keys() []string {
+	if s.sorted == nil {
+		s.sorted = slices.Sorted(maps.Keys(s.objects))
+	}
+	return s.sorted
+}
+
+// store stores an object.
+func (s *stage) store(o metav1.Object) {
+	key := s.key(o)
+	if s.objects[key] == nil {
+		s.sorted = nil
+	}
+	s.objects[key] = o
+}
+
 func (s *stage) pods() (list []*v1.Pod) {
-	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+	for _, key := range s.keys() {
 		if p, ok := s.objects[key].(*v1.Pod); ok {
 			list = append(list, p)
 		}
@@ -254,8 +273,8 @@ func (s *stage) pods() (list []*v1.Pod) {
 }
 
 func (s *stage) pod(uid types.UID) *v1.Pod {
-	for _, p := range s.pods() {
-		if p.UID == uid {
+	for _, o := range s.objects {
+		if p, ok := o.(*v1.Pod); ok && p.UID == uid {
 			return p
 		}
 	}
@@ -327,7 +346,9 @@ func (s *stage) replace(gone *v1.Pod) {
 	}
 	p.CreationTimestamp, p.DeletionTimestamp = metav1.NewTime(s.Now.Truncate(time.Second)), nil
 	p.Spec.NodeName, p.Status = "", v1.PodStatus{Phase: v1.PodPending}
-	s.claims().MakeFor(p)
+	if len(p.Spec.Volumes)+len(p.Spec.ResourceClaims) > 0 {
+		s.claims().MakeFor(p)
+	}
 	s.write(p)
 	s.After(100*time.Millisecond, func() { s.schedule(p.UID) })
 }
@@ -392,7 +413,7 @@ func (s *stage) succeeds(p *v1.Pod, room *keptRoom) bool {
 
 func (s *stage) cluster() *cluster.Cluster {
 	c := cluster.New()
-	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+	for _, key := range s.keys() {
 		switch o := s.objects[key].(type) {
 		case *v1.Node:
 			c.SetNode(o)
@@ -460,7 +481,7 @@ func (s *stage) count() {
 	s.After(30*time.Millisecond, func() {
 		s.counting = false
 		s.countQuotas()
-		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		for _, key := range s.keys() {
 			b, ok := s.objects[key].(*policyv1.PodDisruptionBudget)
 			if !ok {
 				continue
@@ -479,7 +500,7 @@ func (s *stage) count() {
 
 // countQuotas updates the quotas' counts of pods.
 func (s *stage) countQuotas() {
-	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+	for _, key := range s.keys() {
 		if q, ok := s.objects[key].(*v1.ResourceQuota); ok {
 			q = q.DeepCopy()
 			q.Status.Used[v1.ResourcePods] = *apiresource.NewQuantity(int64(len(s.pods())), apiresource.DecimalSI)
@@ -541,7 +562,7 @@ func evaluate(s *stage, c *cluster.Cluster, p *v1.Pod) int {
 // state returns the input of a plan.
 func (s *stage) state() *rebalance.State {
 	state := &rebalance.State{AsOf: s.Now, World: world.Open(nil)}
-	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+	for _, key := range s.keys() {
 		state.World.Put(s.objects[key])
 	}
 	return state
