@@ -5,6 +5,7 @@ package rebalance_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -100,62 +101,80 @@ func (k *kubectl) empty(node string, then func()) {
 	}
 }
 
-// drawPaced draws Deployments of three pods on different nodes. Some have a budget of one
-// disruption.
-func drawPaced(nodes, perNode int) string {
+// drawPaced draws Deployments with their pods on random nodes, mostly on different ones. With
+// budgets, some allow only one disruption.
+func drawPaced(r *rand.Rand, nodes, perNode, replicas int, budgets bool) string {
 	var b strings.Builder
+	var on []int
 	for i := range nodes {
 		fmt.Fprintf(&b, "node n%d cpu=%d\n", i, 2*perNode)
 	}
-	for i := range nodes * perNode / 3 {
-		fmt.Fprintf(&b, "deployment w%d surge=3\n", i)
-		for j := range 3 {
-			fmt.Fprintf(&b, "pod w%d-%d on=n%d cpu=1 label=app:w%d owner=ReplicaSet/w%d\n", i, j, (3*i+j)*7%nodes, i, i)
+	for range perNode {
+		on = append(on, r.Perm(nodes)...)
+	}
+	for i := range nodes * perNode / replicas {
+		fmt.Fprintf(&b, "deployment w%d surge=%d\n", i, min(replicas, 3))
+		for j := range replicas {
+			fmt.Fprintf(&b, "pod w%d-%d on=n%d cpu=1 label=app:w%d owner=ReplicaSet/w%d\n", i, j, on[i*replicas+j], i, i)
 		}
-		if i%4 == 0 {
+		if budgets && i%4 == 0 {
 			fmt.Fprintf(&b, "budget w%d of=app:w%d unavailable=1\n", i, i)
 		}
 	}
 	return strings.TrimSpace(b.String())
 }
 
-// TestKubectlKeepsItsPace drains nodes with 30 pods, two at a time, with and without the guard. A
-// pod is ready after 3 s, so its eviction is refused once, but most of the time is due to kubectl's
-// rate limit.
+// TestKubectlKeepsItsPace drains nodes with and without the guard. A pod is ready after 3 s, so its
+// eviction is refused at least once, but most of the time is due to kubectl's rate limit. Only the
+// guarded workloads have budgets, because drains without the guard would also wait for these. On
+// small nodes and with slow requests, the guard misses its goal of 1.5 times the duration.
 func TestKubectlKeepsItsPace(t *testing.T) {
-	const nodes, perNode, parallel, drains = 12, 30, 2, 4
-	took := map[bool]time.Duration{}
-	for _, unguarded := range []bool{true, false} {
-		g := newGuarded(t, 1, drawPaced(nodes, perNode))
-		g.leaves, g.guard.Share = nil, 0.2 // as many surges as pods of two nodes
-		if !unguarded {
-			g.startGuard()
-		}
-		next, drained := 0, 0
-		var begin func()
-		begin = func() {
-			if next == drains {
-				return
+	for name, c := range map[string]struct {
+		nodes, perNode, replicas, parallel, drains int
+		latency                                    time.Duration // each way, of the guard's requests
+		most                                       float64       // times as long
+	}{
+		"two at a time":      {12, 30, 3, 2, 4, 10 * time.Millisecond, 1.5},
+		"four at a time":     {40, 30, 12, 4, 8, 10 * time.Millisecond, 1.6},
+		"a slow API server":  {40, 30, 12, 4, 8, 400 * time.Millisecond, 1.8},
+		"nodes with 14 pods": {40, 14, 12, 4, 8, 10 * time.Millisecond, 2.2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			took := map[bool]time.Duration{}
+			for _, unguarded := range []bool{true, false} {
+				g := newGuarded(t, 1, drawPaced(rand.New(rand.NewPCG(1, 7)), c.nodes, c.perNode, c.replicas, !unguarded))
+				g.leaves, g.guard.Share = nil, 1 // as many surges as pods of the nodes
+				g.line.Least, g.line.Most = c.latency, c.latency
+				if !unguarded {
+					g.startGuard()
+				}
+				next, drained := 0, 0
+				var begin func()
+				begin = func() {
+					if next == c.drains {
+						return
+					}
+					node, begun := fmt.Sprintf("n%d", next), g.Now
+					next++
+					(&kubectl{guarded: g, unguarded: unguarded}).empty(node, func() {
+						drained++
+						took[unguarded] += g.Now.Sub(begun) / time.Duration(c.drains)
+						begin()
+					})
+				}
+				for range c.parallel {
+					begin()
+				}
+				g.pass(2 * time.Minute)
+				if drained < c.drains {
+					t.Errorf("unguarded %v: %d of %d nodes were drained", unguarded, drained, c.drains)
+				}
+				g.report(1)
 			}
-			node, begun := fmt.Sprintf("n%d", next), g.Now
-			next++
-			(&kubectl{guarded: g, unguarded: unguarded}).empty(node, func() {
-				drained++
-				took[unguarded] += g.Now.Sub(begun) / drains
-				begin()
-			})
-		}
-		for range parallel {
-			begin()
-		}
-		g.pass(2 * time.Minute)
-		if drained < drains {
-			t.Errorf("unguarded %v: %d of %d nodes were drained", unguarded, drained, drains)
-		}
-		g.report(1)
-	}
-	t.Logf("a node took %v with the guard, and %v without", took[false], took[true])
-	if took[false] > took[true]*3/2 {
-		t.Error("more than 1.5 times as long")
+			t.Logf("a node took %v with the guard, and %v without", took[false], took[true])
+			if ratio := took[false].Seconds() / took[true].Seconds(); ratio > c.most {
+				t.Errorf("%.2f times as long, want at most %v", ratio, c.most)
+			}
+		})
 	}
 }

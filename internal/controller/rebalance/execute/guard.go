@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -34,6 +35,9 @@ const (
 	plansSoon    = time.Second            // between plans with a new request
 	collectsFor  = 200 * time.Millisecond // from a new request to its plan: an evictor sends many at a time
 	mostPlanned  = 200                    // pods of a plan
+	// statusAfter is the age of a request at which its pod gets the status Held. Evictors usually
+	// retry after 5 s, and until then most pods are replaced.
+	statusAfter = 4 * time.Second
 	// recoversAfter is the pause before an attempt to restore a scale is repeated.
 	recoversAfter = time.Minute
 )
@@ -291,7 +295,11 @@ func (g *Guard) settle(uid types.UID, status string) {
 // writeStatus writes the status of a pod if it differs from the observed one. A status that is not
 // stored is written again at increasing intervals.
 func (g *Guard) writeStatus(h *heldPod) {
-	switch next := g.nextFor(h.uid); {
+	next := g.nextFor(h.uid)
+	if wait := statusAfter - g.wall().Sub(h.requested); wait > 0 && strings.HasPrefix(h.wanted, evictionguard.Held) {
+		next = pacing.Later(next, g.now.Add(wait))
+	}
+	switch {
 	case h.wanted == "" || h.wanted == h.status || !h.due.IsZero():
 	case g.now.Before(next):
 		g.wake(next)

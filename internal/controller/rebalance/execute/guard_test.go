@@ -88,28 +88,32 @@ func TestAHeldPodLeavesOnceItsReplacementIsReady(t *testing.T) {
 	if raise.From != 1 || raise.To != 2 || raise.After == "" {
 		t.Fatalf("the scale: %+v", raise)
 	}
-	if status := last[SetStatus](s); status.UID != victim.UID || status.Status != "held: starting a replacement on b" {
-		t.Errorf("the status: %+v", status)
-	}
 	s.step(Answered{Ticket: raise.Ticket, Outcome: response.OK})
 	s.step(Seen{Object: workloadOf("shop", 2, raise.After)})
+	s.step(Answered{Ticket: last[Mark](s).Ticket, Outcome: response.OK})
 
 	next := s.heldPod("shop", "web-2")
 	next.Annotations, next.Spec.NodeName, next.Status.Conditions[0].Status = nil, "b", v1.ConditionFalse
 	s.now = s.now.Add(2 * time.Second)
 	s.step(Seen{Object: next})
-	if status := last[SetStatus](s); !strings.Contains(status.Status, "web-2 on b is ready") {
+	for _, a := range s.actions {
+		if _, ok := a.(SetStatus); ok {
+			t.Errorf("a status is written early: %+v", a)
+		}
+	}
+	s.now = s.now.Add(statusAfter)
+	s.step(Tick{})
+	if status := last[SetStatus](s); status.UID != victim.UID || !strings.Contains(status.Status, "web-2 on b is ready") {
 		t.Errorf("the status: %+v", status)
 	}
 	for _, a := range s.actions {
-		if _, marks := a.(Mark); marks {
+		if scale, ok := a.(Scale); ok && scale.To < scale.From {
 			t.Error("the pod is to be removed before its replacement is ready")
 		}
 	}
 	next = next.DeepCopy()
 	next.Status.Conditions[0].Status = v1.ConditionTrue
 	s.step(Seen{Object: next})
-	s.step(Answered{Ticket: last[Mark](s).Ticket, Outcome: response.OK})
 	if lower := last[Scale](s); lower.From != 2 || lower.To != 1 || lower.Before != raise.After {
 		t.Fatalf("the scale: %+v", lower)
 	}
@@ -166,6 +170,7 @@ func (s *guardStage) stall(count int) *rebalance.Draining {
 			rs := workloadOf("hostile", scale.To, scale.After)
 			rs.Name, rs.UID = scale.Target.Name, scale.Target.UID
 			s.step(Seen{Object: rs})
+			s.step(Answered{Ticket: last[Mark](s).Ticket, Outcome: response.OK})
 		}
 	}
 	return plan

@@ -81,16 +81,16 @@ func readNote(text string) (n surgeNote, ok bool) {
 
 // surgeStep is the state of a surge. The comments name the object that a step changes or waits for.
 //
-//	raising -> growing -> marking -> lowering -> removing -> restored      all pods ready
-//	                   \-> leaving -> lowering -> removing -> restored     another pod is not ready
+//	raising -> marking -> growing -> lowering -> removing -> restored                all pods ready
+//	                              \-> leaving -> lowering -> removing -> restored    another pod is not ready
 //	given up: [sparing ->] lowering -> [yielding -> clearing ->] restored
 //	          or clearing -> lowering -> restored
 type surgeStep int
 
 const (
 	raising  surgeStep = iota // the scale, raised by one
+	marking                   // the pod's deletion cost, so that the controller will remove this pod
 	growing                   // the successor, until it is ready
-	marking                   // the pod's deletion cost, so that the controller removes this pod
 	leaving                   // the pod's eviction, because the controller would remove another pod
 	lowering                  // the scale, restored
 	removing                  // the pod, until the controller has removed it
@@ -102,6 +102,7 @@ const (
 
 // surge removes a pod after its successor is ready. It scales the workload up by one, sets the
 // lowest deletion cost on the pod, and restores the scale, so that the controller removes this pod.
+// It sets the cost while the successor starts, because that takes no additional time.
 // Several pods of a workload may be removed together, with as many successors. This does not use
 // the eviction API: the number of ready pods never falls below the initial one, and budgets are
 // checked before the scale is restored. If another pod of the workload is not ready, the controller
@@ -304,12 +305,16 @@ func (ss *surges) requested(s *surge) {
 	switch s.step {
 	case raising:
 		delete(ss.paces, s.scaled.UID)
-		s.enter(growing, ss.now)
+		s.marked = true
+		s.enter(marking, ss.now)
 		for _, p := range s.all() {
 			ss.policy.report(p, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.raised()))
 		}
 
-	case marking, sparing, leaving:
+	case marking:
+		s.enter(growing, ss.now)
+
+	case sparing, leaving:
 		s.enter(lowering, ss.now)
 
 	case clearing:

@@ -110,8 +110,7 @@ func (ss *surges) grow(s *surge) {
 	}
 	// The controller considers deletion cost only if all pods are ready.
 	if ss.cluster.whole(s.owner) {
-		s.marked = true
-		s.enter(marking, ss.now)
+		s.enter(lowering, ss.now)
 		return
 	}
 	s.enter(leaving, ss.now)

@@ -236,7 +236,8 @@ func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
 // changeObject returns it.
 //
 // If the object in the response still needs the change, a policy or webhook has dropped it.
-// changeObject then returns an error, because repeating the request would not help.
+// changeObject then returns an error, because repeating the request would not help. With the option
+// DryRun, it writes the change only if a dry run keeps it.
 func changeObject[T metav1.Object](
 	ctx context.Context, name string, options metav1.PatchOptions, get func(context.Context, string, metav1.GetOptions) (T, error),
 	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error),
@@ -265,6 +266,12 @@ func changeObject[T metav1.Object](
 			return err
 		}
 		now, err := patch(ctx, name, types.MergePatchType, text, options)
+		if err == nil && options.DryRun != nil {
+			if checkStored(name, now, change) != nil {
+				return notStoredError{name, true}
+			}
+			now, err = patch(ctx, name, types.MergePatchType, text, metav1.PatchOptions{})
+		}
 		if err == nil {
 			return checkStored(name, now, change)
 		}
@@ -279,13 +286,16 @@ func changeObject[T metav1.Object](
 // checkStored returns a notStoredError if an object still needs a change that was just written.
 func checkStored[T metav1.Object](name string, now T, change func(T) (map[string]any, error)) error {
 	if more, err := change(now); err != nil || more != nil {
-		return notStoredError{name}
+		return notStoredError{name, false}
 	}
 	return nil
 }
 
 // notStoredError means that the API server accepted a write and stored a different object.
-type notStoredError struct{ name string }
+type notStoredError struct {
+	name string
+	dry  bool // in a dry run: nothing was stored
+}
 
 func (e notStoredError) Error() string {
 	return fmt.Sprintf("%s: the API server accepted the change, but a policy or webhook dropped it", e.name)

@@ -106,11 +106,8 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 	// A workload scaled without its label would never be scaled back. Therefore a dry run first
 	// checks that admission keeps the label. If the label is dropped nevertheless, the scale is
 	// reverted.
-	if err := r.changeScale(ctx, scaled, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, changes); err != nil {
-		return err
-	}
-	err := r.changeScale(ctx, scaled, metav1.PatchOptions{}, changes)
-	if dropped := (notStoredError{}); errors.As(err, &dropped) {
+	err := r.changeScale(ctx, scaled, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, changes)
+	if dropped := (notStoredError{}); errors.As(err, &dropped) && !dropped.dry {
 		return errors.Join(err, r.changeScale(ctx, scaled, metav1.PatchOptions{}, func(_ metav1.Object, replicas *int32) (map[string]any, error) {
 			if ptr.Deref(replicas, 1) != a.To {
 				return nil, nil
