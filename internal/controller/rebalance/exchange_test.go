@@ -149,8 +149,8 @@ func exchange(buy string, nodes ...string) execute.RollOptions {
 	return o
 }
 
-// finish runs until the process has ended its exchange, or was killed. At the end, every unused
-// bought node is terminating.
+// finish runs until the process has ended its exchange, or was killed. At the end, no
+// unused bought node is left.
 func (s *stage) finish(o execute.RollOptions) {
 	s.rolls = nil
 	s.begin(execute.NewRoller(o))
@@ -161,7 +161,7 @@ func (s *stage) finish(o execute.RollOptions) {
 		}
 	}
 	for _, name := range s.nodeNames() {
-		if n := s.node(name); len(s.rolls) > 0 && n.Labels[execute.BoughtLabel] != "" && n.DeletionTimestamp == nil {
+		if n := s.node(name); len(s.rolls) > 0 && n.Labels[execute.BoughtLabel] != "" {
 			s.fail("%s is unused", name)
 		}
 	}

@@ -195,7 +195,7 @@ func (r *Roller) settleBought() bool {
 		bought := n.Labels[BoughtLabel] != ""
 		switch {
 		case bought && !used[n.Name]:
-			settled = settled && n.DeletionTimestamp != nil
+			settled = false // a terminating node may still lack Karpenter's taint
 			continue
 		case bought:
 			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: n.Spec.Unschedulable, Note: n.Annotations[RollAnnotation], Release: true}

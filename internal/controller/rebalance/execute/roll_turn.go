@@ -265,7 +265,7 @@ func (r *Roller) proceed() {
 			r.next()
 		}
 	case rollReopening:
-		if bought := r.settleBought(); r.settled() && bought || r.overdue(closesFor) {
+		if bought := r.settleBought(); r.settled() && bought || r.overdue(map[bool]time.Duration{false: closesFor, true: removedFor}[r.exchanges()]) {
 			if r.rolled = r.done(); r.stopped == "" && !r.options.DryRun && len(r.rolling().Nodes) == 0 {
 				r.stage = rollClearing
 				r.clear()
