@@ -265,7 +265,11 @@ func (r *Roller) proceed() {
 			r.next()
 		}
 	case rollReopening:
-		if bought := r.settleBought(); r.settled() && bought || r.overdue(map[bool]time.Duration{false: closesFor, true: removedFor}[r.exchanges()]) {
+		limit := closesFor
+		if r.exchanges() {
+			limit = removedFor
+		}
+		if bought := r.settleBought(); r.settled() && bought || r.overdue(limit) {
 			if r.rolled = r.done(); r.stopped == "" && !r.options.DryRun && len(r.rolling().Nodes) == 0 {
 				r.stage = rollClearing
 				r.clear()
