@@ -150,7 +150,7 @@ func exchange(buy string, nodes ...string) execute.RollOptions {
 }
 
 // finish runs until the process has ended its exchange, or was killed. At the end, no
-// unused bought node is left.
+// unused bought node remains.
 func (s *stage) finish(o execute.RollOptions) {
 	s.rolls = nil
 	s.begin(execute.NewRoller(o))
@@ -170,7 +170,7 @@ func (s *stage) finish(o execute.RollOptions) {
 // TestAnExchangeGoesOnAfterAKill verifies that an exchange is completed although the process is
 // killed before or after any of its requests: as a user would, the test first finishes the earlier
 // exchange, and begins a new one if the old nodes are still there. In the end the old nodes with
-// NodeClaims are gone, the other one is empty and cordoned, a single new node exists, which
+// NodeClaims were deleted, the other one is empty and cordoned, a single new node exists, which
 // Karpenter may manage, and all pods are ready.
 func TestAnExchangeGoesOnAfterAKill(t *testing.T) {
 	kills, repeated := 0, 0

@@ -64,7 +64,7 @@ func (r *Roller) stop(why string) {
 		return
 	}
 	for _, n := range r.noted() {
-		// An exchange that deviates from its plan is abandoned: the next one is planned anew.
+		// An exchange that deviates from its plan is abandoned: the next one has a new plan.
 		if r.isIn(n, rollNext) || r.exchanges() && why != interrupted {
 			r.wanted[n.Name] = SetNode{Node: n.Name, Cordoned: r.closed[n.Name] || r.isIn(n, rollDone)}
 		}

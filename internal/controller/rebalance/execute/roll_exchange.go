@@ -34,7 +34,7 @@ const (
 //
 // Its state is on the nodes, like that of a roll. NodeClaims precede the first note, so a process
 // that finds notes continues without buying. Its predecessor may also have been killed while
-// buying: then only NodeClaims are left, which are deleted unless their nodes have pods.
+// buying: then only NodeClaims remain, which are deleted unless their nodes have pods.
 func (r *Roller) exchanges() bool { return r.options.Until == UntilRemoved }
 
 // selects reports whether a node belongs to the roll. A node being deleted has left an exchange.
