@@ -108,7 +108,7 @@ func TestChangedTaintsDoNotLayOutTheMapAgain(t *testing.T) {
 		p.wait(fmt.Sprintf("document.querySelector('#map').map.node('node-1').taints[0] === '%s:NoSchedule'", key))
 	}
 	p.wait(fmt.Sprintf("%s > %d", read, first))
-	eval[bool](p, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+	eval[bool](p, twoFrames)
 	if more := eval[int](p, read) - first; more > 3 {
 		t.Errorf("the labels were read %d times", more)
 	}

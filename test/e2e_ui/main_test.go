@@ -171,6 +171,11 @@ func eval[T any](p tab, expression string) T {
 	return value
 }
 
+// twoFrames is a JavaScript promise for two frames, in which the page draws what has changed. A
+// busy browser sometimes draws no frame of a page without changes, so the promise is kept after a
+// second.
+const twoFrames = `new Promise((done) => { setTimeout(done, 1000, true); requestAnimationFrame(() => requestAnimationFrame(() => done(true))); })`
+
 // colour is a JavaScript function that returns the map's colour in a node's cell, at a point
 // without text.
 const colour = `(name => {

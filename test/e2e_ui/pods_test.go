@@ -42,7 +42,7 @@ type block struct{ X, Y, W, H, Area float64 }
 
 const blockOf = `(async (node, pod) => {
 	const {blocksOf} = await import('/blocks.js'), {boxOf} = await import('/cell.js');
-	await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+	await ` + twoFrames + `;
 	const map = document.querySelector('#map').map, cell = map.layout.cells[map.layout.index.get(node)], box = boxOf(cell, map.layout.size);
 	const b = blocksOf(map.node(node), map.view.metric, box.w, box.h).list.find((b) => b.pod.n === pod), canvas = map.base.getBoundingClientRect();
 	return {X: canvas.left + box.x + b.x + b.w / 2, Y: canvas.top + box.y + b.y + b.h / 2, W: b.w, H: b.h, Area: b.w * b.h / (box.w * box.h)};

@@ -17,7 +17,7 @@ import (
 func TestATaintByKubectlIsSeenOnTheMap(t *testing.T) {
 	p := ofCluster(t, "", desk)
 	p.click("#colour [data-value=taint]")
-	eval[bool](p, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+	eval[bool](p, twoFrames)
 	untainted := eval[string](p, colour+"('node-1')")
 	// The page records when it has drawn the node's new colour, so that the measured time does not
 	// include the test's polling.
@@ -138,11 +138,11 @@ func TestNodesAsATable(t *testing.T) {
 func TestAClickOpensTheNodeUnderIt(t *testing.T) {
 	for _, v := range []stage.View{desk, {Width: 1280, Height: 1700}, {Width: 420, Height: 620}} {
 		p := ofCluster(t, "", v)
-		at := eval[[]float64](p, `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
+		at := eval[[]float64](p, twoFrames+`.then(() => {
 			const map = document.querySelector('#map').map, cell = map.layout.cells[map.layout.index.get('node-3')], canvas = map.base.getBoundingClientRect();
 			map.box.scrollTop = 1e6;
-			done([canvas.left + cell.x + map.layout.size.w / 2, canvas.top + cell.y + 9 - map.box.scrollTop]);
-		})))`)
+			return [canvas.left + cell.x + map.layout.size.w / 2, canvas.top + cell.y + 9 - map.box.scrollTop];
+		})`)
 		if err := p.ClickAt(at[0], at[1]); err != nil {
 			t.Fatal(err)
 		}

@@ -94,9 +94,9 @@ func TestPodsOfAWorkloadLeaveTogether(t *testing.T) {
 		g := newGuarded(t, 1, "node a cpu=4\nnode b cpu=8\ndeployment web surge="+surge+"\npods web count=4 on=a cpu=1\nbudget web of=app:web unavailable=0")
 		g.startGuard()
 		added := 0
-		g.status = func(a execute.SetStatus) {
+		g.leaves = func(p *v1.Pod) {
 			added = max(added, live(g.pods())-4)
-			g.setStatus(a)
+			g.judgeLeaving(p)
 		}
 		begun := g.Now
 		if !g.drain("a", 5*time.Minute) || added != want {
