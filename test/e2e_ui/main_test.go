@@ -102,6 +102,15 @@ func open(t *testing.T, url, hash string, v stage.View) tab {
 		t.Skip(noBrowser)
 	}
 	p, err := shared.browser.Open(at(url, hash), v)
+	// Chromium sometimes draws no frame of a new tab, and never will.
+	for tries := 1; err == nil && tries < 3; tries++ {
+		if drawn, _ := stage.Eval[bool](p, twoFrames); drawn {
+			break
+		}
+		t.Log("no frame of the tab was drawn within 5 s: opening another one")
+		p.Close()
+		p, err = shared.browser.Open(at(url, hash), v)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,10 +180,9 @@ func eval[T any](p tab, expression string) T {
 	return value
 }
 
-// twoFrames is a JavaScript promise for two frames, in which the page draws what has changed. A
-// busy browser sometimes draws no frame of a page without changes, so the promise is kept after a
-// second.
-const twoFrames = `new Promise((done) => { setTimeout(done, 1000, true); requestAnimationFrame(() => requestAnimationFrame(() => done(true))); })`
+// twoFrames is a JavaScript promise for two frames, in which the page draws what has changed. It is
+// kept with false after 5 s without them.
+const twoFrames = `new Promise((done) => { setTimeout(done, 5000, false); requestAnimationFrame(() => requestAnimationFrame(() => done(true))); })`
 
 // colour is a JavaScript function that returns the map's colour in a node's cell, at a point
 // without text.

@@ -138,6 +138,7 @@ func TestNodesAsATable(t *testing.T) {
 func TestAClickOpensTheNodeUnderIt(t *testing.T) {
 	for _, v := range []stage.View{desk, {Width: 1280, Height: 1700}, {Width: 420, Height: 620}} {
 		p := ofCluster(t, "", v)
+		p.wait("document.querySelector('#map').map?.layout")
 		at := eval[[]float64](p, twoFrames+`.then(() => {
 			const map = document.querySelector('#map').map, cell = map.layout.cells[map.layout.index.get('node-3')], canvas = map.base.getBoundingClientRect();
 			map.box.scrollTop = 1e6;
