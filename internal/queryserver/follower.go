@@ -149,12 +149,17 @@ func (s *sink) send(object metav1.Object, gone bool) {
 	if s.listed != nil && !gone {
 		s.listed[name] = true
 	}
-	if known := s.there[name]; known != nil && !gone && known.GetResourceVersion() == object.GetResourceVersion() {
+	known := s.there[name]
+	if known != nil && !gone && known.GetResourceVersion() == object.GetResourceVersion() {
 		return // listed again, unchanged
 	}
 	object.SetManagedFields(nil)
 	if p, ok := object.(*v1.Pod); ok {
-		s.models.share(p, gone)
+		earlier, _ := known.(*v1.Pod)
+		if gone {
+			p = nil
+		}
+		s.models.share(p, earlier)
 	}
 	if gone {
 		delete(s.there, name)

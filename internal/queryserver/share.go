@@ -15,25 +15,33 @@ import (
 // rest of their memory is shared.
 type models map[types.UID]*v1.Pod
 
-// share replaces parts of a decoded pod by equal parts of another pod of its controller.
-func (m models) share(p *v1.Pod, gone bool) {
-	owner := metav1.GetControllerOfNoCopy(p)
-	if owner == nil {
-		return
-	}
-	model := m[owner.UID]
-	if gone {
-		if model != nil && model.UID == p.UID {
-			delete(m, owner.UID)
+// share replaces parts of a decoded pod by equal parts of another pod of its controller. known is
+// the earlier object of this name, or nil; p is nil if the pod was deleted.
+func (m models) share(p, known *v1.Pod) {
+	// Tenants may change the controller, and a list may replace a pod without its deletion.
+	if known != nil && (p == nil || p.UID != known.UID || ownerOf(p) != ownerOf(known)) {
+		if model := m[ownerOf(known)]; model != nil && model.UID == known.UID {
+			delete(m, ownerOf(known))
 		}
+	}
+	if p == nil || ownerOf(p) == "" {
 		return
 	}
+	model := m[ownerOf(p)]
 	if model == nil || model.UID == p.UID {
-		m[owner.UID] = p
+		m[ownerOf(p)] = p
 	}
 	if model != nil {
 		share(reflect.ValueOf(p).Elem(), reflect.ValueOf(model).Elem())
 	}
+}
+
+// ownerOf returns the UID of a pod's controller, or "".
+func ownerOf(p *v1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+		return owner.UID
+	}
+	return ""
 }
 
 // share replaces the parts of v that refer to memory by equal parts of model. It reports whether

@@ -40,8 +40,8 @@ func replica(i string) *v1.Pod {
 func TestPodsOfAControllerShareMemory(t *testing.T) {
 	m := models{}
 	first, second := replica("1"), replica("2")
-	m.share(first, false)
-	m.share(second, false)
+	m.share(first, nil)
+	m.share(second, nil)
 	if !reflect.DeepEqual(first, replica("1")) || !reflect.DeepEqual(second, replica("2")) {
 		t.Error("sharing changed a pod")
 	}
@@ -63,15 +63,31 @@ func TestPodsOfAControllerShareMemory(t *testing.T) {
 	// The model is the latest state of its pod, and leaves with its pod.
 	changed := replica("1")
 	changed.Labels["app"] = "other"
-	m.share(changed, false)
+	m.share(changed, first)
 	if changed.Labels["app"] != "other" || first.Labels["app"] != "web" || m["set"] != changed {
 		t.Error(changed.Labels, first.Labels)
 	}
-	m.share(second, true)
+	m.share(nil, second)
 	if m["set"] != changed {
 		t.Error("the end of another pod removed the model")
 	}
-	m.share(changed, true)
+	m.share(nil, changed)
+	if len(m) != 0 {
+		t.Error("the model remains after its pod")
+	}
+
+	// Neither a pod whose controller changes nor a pod that replaces another one leaves a model.
+	m.share(first, nil)
+	moved := replica("1")
+	moved.OwnerReferences[0].UID = "other"
+	m.share(moved, first)
+	replaced := replica("1")
+	replaced.UID, replaced.OwnerReferences[0].UID = "later", "other"
+	m.share(replaced, moved)
+	if len(m) != 1 || m["other"] != replaced {
+		t.Errorf("%d models", len(m))
+	}
+	m.share(nil, replaced)
 	if len(m) != 0 {
 		t.Error("the model remains after its pod")
 	}
