@@ -379,7 +379,7 @@ func TestOneCallerCannotDelayOthers(t *testing.T) {
 	}
 }
 
-// TestAQuestionEndsInTime asks a question whose State cannot be read in time.
+// TestAQuestionEndsInTime sends a question when no State can be read in time.
 func TestAQuestionEndsInTime(t *testing.T) {
 	_, handler := Handler(&Answers{Read: func(ctx context.Context, _ Question, _ func(*State) error) error {
 		<-ctx.Done()

@@ -76,7 +76,7 @@ func TestPodsOfAControllerShareMemory(t *testing.T) {
 		t.Error("the model remains after its pod")
 	}
 
-	// Neither a pod whose controller changes nor a pod that replaces another one leaves a model.
+	// Neither a new controller of a pod nor a new pod of the same name leaves a model.
 	m.share(first, nil)
 	moved := replica("1")
 	moved.OwnerReferences[0].UID = "other"
