@@ -206,7 +206,7 @@ spec:
       - {name: c, image: "busybox:1", command: [sleep, "5"], resources: {requests: {cpu: 300m}}}
 `
 
-// shortPods runs 200 short pods, again and again for the time of the flag -short. Twelve fit at a
+// shortPods runs 200 short pods, again and again for the time of the flag -churn. Twelve fit at a
 // time, so each takes the place of an ended one.
 func (c *cluster) shortPods() string {
 	const count = 200
@@ -228,7 +228,7 @@ func (c *cluster) shortPods() string {
 		if len(waits) != rounds*count {
 			c.Errorf("%d of %d pods were placed", len(waits), rounds*count)
 		}
-		if c.Failed() || time.Since(began) >= *short {
+		if c.Failed() || time.Since(began) >= *churn {
 			break
 		}
 		c.kubectl("delete", "job/short", "--cascade=foreground", "--timeout=240s")

@@ -25,7 +25,7 @@ var (
 	enabled = flag.Bool("real", false, "start a cluster of real nodes; needs root, and the programs of `make real-nodes` in BERTH_BIN")
 	slack   = flag.Duration("slack", 0, "by how much later than promised something may happen on a busy machine")
 	times   = flag.Int("times", 1, "how often each scenario runs")
-	short   = flag.Duration("short", 0, "how long short pods come and go at least, 200 of them in each round")
+	churn   = flag.Duration("churn", 0, "how long short pods come and go at least, 200 of them in each round")
 	pages   = flag.Bool("pages", true, "run the commands of the install pages; without them, only the scenarios")
 	only    = flag.String("only", "", "regular expression of the scenarios to run")
 	table   = flag.String("table", "", "file for the table of scenarios")
