@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -55,11 +56,18 @@ spec:
     spec: {containers: [{name: main, image: nginx}]}
 `
 
+const evictionRequest = `
+apiVersion: lifecycle.k8s.io/v1alpha1
+kind: EvictionRequest
+metadata: {name: single}
+spec: {requester: example.com/test, intent: Eviction, target: {pod: {name: %s, uid: %s}}}
+`
+
 // TestEveryDrainFindsAReplacementReady drains every node with stock kubectl while the guard is on,
-// and kills the controller in the first drain.
+// and kills the controller in the first drain. Finally an EvictionRequest removes a pod.
 func TestEveryDrainFindsAReplacementReady(t *testing.T) {
 	t.Parallel()
-	c := start(t, filepath.Join(t.TempDir(), "data"), "--guard-evictions", "--nodes", "4", "--ui-port", "-1")
+	c := start(t, filepath.Join(t.TempDir(), "data"), "--guard-evictions", "--feature-gates", "EvictionRequestAPI=true", "--nodes", "4", "--ui-port", "-1")
 	run := func(stdin string, arguments ...string) result {
 		return execute(t, []string{"BERTH_DATA_DIR=" + c.dir}, stdin, filepath.Join(bin, "berth"), append([]string{"kubectl"}, arguments...)...)
 	}
@@ -108,6 +116,17 @@ func TestEveryDrainFindsAReplacementReady(t *testing.T) {
 	}
 	if !killed {
 		t.Error("no drain raised the scale of the Deployment single")
+	}
+	pods := c.client.CoreV1().Pods("default")
+	single, err := pods.List(background(), metav1.ListOptions{LabelSelector: "app=single"})
+	if err != nil || len(single.Items) == 0 {
+		t.Fatal(single, err)
+	}
+	p := single.Items[0]
+	run(fmt.Sprintf(evictionRequest, p.Name, p.UID), "apply", "-f", "-").wants(t, 0)
+	run("", "wait", "evictionrequest/single", "--for=condition=TargetEvicted", "--timeout=3m").wants(t, 0)
+	if _, err := pods.Get(background(), p.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod of the EvictionRequest: %v, want not found", err)
 	}
 	for app, least := range fewest() {
 		if least < 1 {
