@@ -317,8 +317,12 @@ func (g *guarded) terminateNamespace() {
 func TestGuardedLives(t *testing.T) {
 	drained, replaced := 0, 0
 	reasons, injected := map[string]int{}, map[virtual.Injection]int{}
-	runs := *guardLives
-	for seed := *worldsSeed; seed < *worldsSeed+uint64(runs); seed++ {
+	seeds := []uint64{5370} // found a scale that was restored only after another event
+	for i := range uint64(*guardLives) {
+		seeds = append(seeds, *worldsSeed+i)
+	}
+	runs := len(seeds)
+	for _, seed := range seeds {
 		g := newGuarded(t, seed, drawGuarded(seed))
 		g.line.Limit = 60
 		g.disturbGuarded(seed)

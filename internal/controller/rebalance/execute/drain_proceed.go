@@ -79,10 +79,11 @@ func (d *Drainer) advance() {
 		if at := d.surges.expires; !at.IsZero() && !d.now.Before(at) {
 			d.recover()
 			d.stale = true
-		} else if !at.IsZero() {
-			d.wake(at)
 		}
 		d.surges.follow("")
+		if at := d.surges.expires; !at.IsZero() {
+			d.wake(at)
+		}
 		d.follow()
 	}
 

@@ -194,14 +194,15 @@ func (g *Guard) advance() {
 	}
 	if at := g.surges.expires; !at.IsZero() && !g.now.Before(at) {
 		g.recover()
-	} else if !at.IsZero() {
-		g.wake(at)
 	}
 	why := ""
 	if g.stopping {
 		why = interrupted
 	}
 	g.surges.follow(why)
+	if at := g.surges.expires; !at.IsZero() { // also set by surges that have just ended
+		g.wake(at)
+	}
 	g.order = slices.DeleteFunc(g.order, func(h *heldPod) bool {
 		if g.held[h.uid] == h && g.wall().Sub(h.requested) >= 2*g.options.Deadline {
 			delete(g.held, h.uid) // the webhook ignores the request
