@@ -69,11 +69,12 @@ SCALE ?= 100
 nightly: golangci ## what is too slow for every change: golangci-lint in all modules, the race detector, long random tests (SCALE=1: a hundredth)
 	@echo "==> random sequences, chaos and clusters: $(SCALE) %"
 	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=$(SCALE)000 -timeout 2h
-	@go test ./internal/engine/cycle -run 'TestChaos' -chaos $(SCALE)000 -gang-chaos $$((60 * $(SCALE))) -timeout 2h
+	@go test ./internal/engine/cycle -run 'TestChaos|TestChurn|TestNoVictim' -chaos $(SCALE)000 -gang-chaos $$((60 * $(SCALE))) \
+		-tree-chaos $$((60 * $(SCALE))) -churn $(SCALE)000 -device-runs $(SCALE) -timeout 2h
 	@go test ./internal/engine/cycle -run 'TestARestart' -restarts $$((200 * $(SCALE))) -timeout 2h
 	@go test ./internal/scheduler/runner -run 'TestNoPodSleeps' -wake $$((50 * $(SCALE))) -timeout 2h
 	@go test ./internal/controller/eviction -eviction.seeds $(SCALE)000 -timeout 2h
-	@go test ./internal/controller/rebalance -run 'Random|Chaos' -worlds $(SCALE)000 -timeout 2h
+	@go test ./internal/controller/rebalance -run 'Random|Chaos|TestGuardedLives' -worlds $(SCALE)000 -guard-lives $(SCALE)00 -timeout 2h
 	@cd test && go test ./conformance -clusters=$$((200 * $(SCALE))) -gangs=$$((40 + 4 * $(SCALE))) -timeout 2h
 	@cd test && go test ./nodeparity -worlds=$(SCALE)0000 -timeout 2h
 	@cd test && go test ./lifecycle -lives=$$((50 * $(SCALE))) -timeout 2h
