@@ -49,10 +49,6 @@ type group struct {
 	wants     [len(kinds)]Action // the union of the interests' actions, by kind
 }
 
-func newGroups() groups {
-	return groups{byKey: map[groupKey]*group{}, open: map[*group]bool{}, waiters: map[*Interest]*waiters{}}
-}
-
 // pluginInterest is an interest together with its plugin.
 type pluginInterest struct {
 	*Interest
@@ -187,7 +183,8 @@ func (g *group) eachHelped(e *Event, k int, asked Asked, wake func(*Item, help))
 		return
 	}
 	for i := len(g.items) - 1; i >= 0; i-- {
-		if item := g.items[i]; whole || anyHelps(each, item, e, asked) {
+		item := g.items[i]
+		if whole || slices.ContainsFunc(each, func(i *pluginInterest) bool { return i.helpsItem(item, e, asked) }) {
 			wake(item, afterBackoff)
 		}
 	}
@@ -212,11 +209,6 @@ func (g *group) interestsIn(e *Event, asked Asked) (whole bool, each []*pluginIn
 		}
 	}
 	return false, each
-}
-
-// anyHelps reports whether one of the hints wakes the item.
-func anyHelps(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool {
-	return slices.ContainsFunc(interests, func(i *pluginInterest) bool { return i.helpsItem(item, e, asked) })
 }
 
 // helpFor returns the effect of an event on one item of the group. It stops at the first helpful

@@ -22,11 +22,6 @@ type lines struct {
 	erring  ordered // pods that complete their back-off (after a failed attempt, or Patient), by ready
 }
 
-// newLines sets the order of erring; orderBy sets the order of active and backing.
-func newLines() lines {
-	return lines{erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }}}
-}
-
 // orderBy sets the order of active pods. Pods in back-off after a rejection are ordered by window
 // of their ready time and, within a window, by the order of active pods.
 func (l *lines) orderBy(less func(a, b *Item) bool, windowOf func(time.Time) time.Time) {

@@ -68,7 +68,9 @@ type Queue struct {
 func New() *Queue {
 	q := &Queue{
 		FirstBackoff: InitialBackoff, LastBackoff: MaxBackoff, MaxWait: MaxWait,
-		items: map[types.UID]*Item{}, interests: map[string]Interests{}, lines: newLines(), groups: newGroups(),
+		items: map[types.UID]*Item{}, interests: map[string]Interests{},
+		lines:    lines{erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }}},
+		groups:   groups{byKey: map[groupKey]*group{}, open: map[*group]bool{}, waiters: map[*Interest]*waiters{}},
 		entities: entities{groups: map[entityName]*groupEntity{}},
 	}
 	q.OrderBy(nil)

@@ -266,11 +266,7 @@ func isInfinite(text string) bool {
 // parseBool returns the value of a scalar with the type boolScalar: true if it begins with y or t,
 // or is "on".
 func parseBool(text string) bool {
-	switch text[0] {
-	case 'y', 'Y', 't', 'T':
-		return true
-	}
-	return len(text) == len("on") && (text[1] == 'n' || text[1] == 'N')
+	return strings.IndexByte("yYtT", text[0]) >= 0 || strings.EqualFold(text, "on")
 }
 
 // resolveNumber implements resolveType for text beginning with a digit or a sign.

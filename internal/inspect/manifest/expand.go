@@ -58,8 +58,12 @@ func (s *Set) Expand(seed int64) {
 
 	// Deployments first: they create ReplicaSets, which create pods.
 	e.expandDeployments()
-	e.replicaSets()
-	e.replicationControllers()
+	for i, rs := range s.ReplicaSets {
+		e.expandReplicas(expanded{workload.Of(rs), s.places["ReplicaSet"][i]})
+	}
+	for i, rc := range s.ReplicationControllers {
+		e.expandReplicas(expanded{workload.Of(rc), s.places["ReplicationController"][i]})
+	}
 	e.statefulSets()
 	e.daemonSets()
 	e.expandJobs()
@@ -243,20 +247,6 @@ func (e *expansion) expandDeployments() {
 				func(a, b *appsv1.ReplicaSet) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 			newest.Spec.Replicas = new(*newest.Spec.Replicas + missing)
 		}
-	}
-}
-
-// replicaSets creates the pods of all ReplicaSets, including those of Deployments.
-func (e *expansion) replicaSets() {
-	for i, rs := range e.set.ReplicaSets {
-		e.expandReplicas(expanded{workload.Of(rs), e.set.places["ReplicaSet"][i]})
-	}
-}
-
-// replicationControllers creates the pods of all ReplicationControllers.
-func (e *expansion) replicationControllers() {
-	for i, rc := range e.set.ReplicationControllers {
-		e.expandReplicas(expanded{workload.Of(rc), e.set.places["ReplicationController"][i]})
 	}
 }
 
