@@ -84,7 +84,8 @@ func (s *Story) describeEvent(e cycle.Event) string {
 			s.names = map[types.UID]string{}
 		}
 		s.names[pod.UID] = pod.Namespace + "/" + pod.Name
-		if s.isAbout(pod) {
+		// Compare by name, so that the story continues if the pod is deleted and recreated.
+		if pod.Namespace == s.Pod.Namespace && pod.Name == s.Pod.Name {
 			was := s.was
 			s.was = pod
 			return fmt.Sprintf("%s, version %s", podChange(was, pod), pod.ResourceVersion)
@@ -97,11 +98,6 @@ func (s *Story) describeEvent(e cycle.Event) string {
 	}
 
 	return ""
-}
-
-// isAbout compares by name, so that the story continues if the pod is deleted and recreated.
-func (s *Story) isAbout(pod *v1.Pod) bool {
-	return pod.Namespace == s.Pod.Namespace && pod.Name == s.Pod.Name
 }
 
 // podChange describes the changes of a pod that matter to scheduling. before is nil if the pod did
