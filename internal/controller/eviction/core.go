@@ -4,7 +4,9 @@
 package eviction
 
 import (
+	"cmp"
 	"iter"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -86,7 +88,8 @@ func New(options Options) *Core {
 	c := &Core{options: options}
 	clock := clock{options.Wall}
 	c.dating = dating{clock}
-	c.mirror, c.devices = newMirror(clock), newDeviceMirror(c.dating)
+	c.mirror = mirror{clock: clock, nodes: map[string]*node{}, pods: map[types.UID]*pod{}, names: map[types.NamespacedName]types.UID{}}
+	c.devices = deviceMirror{dating: c.dating, seen: newDevices(), users: map[types.NamespacedName]map[*pod]bool{}}
 	c.deadlines = deadlines{out: &c.out, pending: map[string]int{}}
 	c.notes = notes{out: &c.out, silent: options.Watches, written: map[response.Ticket]*node{}}
 	c.statuses = ruleStatuses{
@@ -133,7 +136,8 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.mirror.podList.begin()
 	case PodsListed:
 		c.mirror.podList.end()
-		for _, p := range c.mirror.unlistedPods() {
+		isMissing := func(p *pod) bool { return p.list != c.mirror.podList.Number }
+		for _, p := range unlisted(c.mirror.pods, isMissing, inOrderOfSight) {
 			c.forgetPod(now, p)
 		}
 	case NodeSeen:
@@ -146,7 +150,8 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.mirror.nodeList.begin()
 	case NodesListed:
 		c.mirror.nodeList.end()
-		for _, n := range c.mirror.unlistedNodes() {
+		isMissing := func(n *node) bool { return n.known && n.list != c.mirror.nodeList.Number }
+		for _, n := range unlisted(c.mirror.nodes, isMissing, func(a, b *node) int { return strings.Compare(a.name, b.name) }) {
 			c.nodeGone(now, n)
 		}
 	case Answered:
@@ -200,18 +205,24 @@ func (c *Core) changeDevices(now time.Time, event Event) {
 
 // dropUnlisted removes objects of the kind missing from its list.
 func (c *Core) dropUnlisted(now time.Time, kind Kind) {
+	seen, current := &c.devices.seen, c.devices.lists[kind].Number
 	switch kind {
 	case Claims:
-		for _, name := range c.devices.unlistedClaims() {
-			c.decidePods(now, c.devices.dropClaim(name))
+		byName := func(a, b *claim) int {
+			return cmp.Or(strings.Compare(a.Name.Namespace, b.Name.Namespace), strings.Compare(a.Name.Name, b.Name.Name))
+		}
+		for _, claim := range unlisted(seen.claims, func(c *claim) bool { return c.list != current }, byName) {
+			c.decidePods(now, c.devices.dropClaim(claim.Name))
 		}
 	case Slices:
-		for _, name := range c.devices.unlistedSlices() {
-			c.decidePods(now, c.devices.dropSlice(name))
+		byName := func(a, b *slice) int { return strings.Compare(a.Name, b.Name) }
+		for _, slice := range unlisted(seen.slices, func(s *slice) bool { return s.list != current }, byName) {
+			c.decidePods(now, c.devices.dropSlice(slice.Name))
 		}
 	case Rules:
-		for _, name := range c.devices.unlistedRules() {
-			c.decidePods(now, c.devices.dropRule(name))
+		byName := func(a, b *rule) int { return strings.Compare(a.Name, b.Name) }
+		for _, rule := range unlisted(seen.rules, func(r *rule) bool { return r.list != current }, byName) {
+			c.decidePods(now, c.devices.dropRule(rule.Name))
 		}
 	}
 }

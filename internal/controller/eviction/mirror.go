@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -51,13 +50,6 @@ func (l *listing) begin() {
 
 // end marks the list as complete.
 func (l *listing) end() { l.Listing, l.Listed = false, true }
-
-// newMirror returns an empty mirror.
-func newMirror(clock clock) mirror {
-	return mirror{
-		clock: clock, nodes: map[string]*node{}, pods: map[types.UID]*pod{}, names: map[types.NamespacedName]types.UID{},
-	}
-}
 
 // nodeNamed returns the node with the name, creating it if necessary.
 func (m *mirror) nodeNamed(name string) *node {
@@ -112,28 +104,6 @@ func (m *mirror) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	return m.clock.toClockSince(now, seen.Bound, m.podList.Listing)
 }
 
-// unlistedPods returns the pods missing from the list, in the order of their first observation.
-func (m *mirror) unlistedPods() (gone []*pod) {
-	for _, p := range m.pods {
-		if p.list != m.podList.Number {
-			gone = append(gone, p)
-		}
-	}
-	slices.SortFunc(gone, inOrderOfSight)
-	return gone
-}
-
-// unlistedNodes returns the nodes missing from the list, sorted by name.
-func (m *mirror) unlistedNodes() (gone []*node) {
-	for _, n := range m.nodes {
-		if n.known && n.list != m.nodeList.Number {
-			gone = append(gone, n)
-		}
-	}
-	slices.SortFunc(gone, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
-	return gone
-}
-
 // inOrderOfSight compares pods by their first observation.
 func inOrderOfSight(a, b *pod) int { return cmp.Compare(a.number, b.number) }
 
@@ -160,11 +130,6 @@ type deviceMirror struct {
 	seen  devices
 	users map[types.NamespacedName]map[*pod]bool // the pods that name each claim
 	lists [kinds]listing
-}
-
-// newDeviceMirror returns an empty mirror.
-func newDeviceMirror(dating dating) deviceMirror {
-	return deviceMirror{dating: dating, seen: newDevices(), users: map[types.NamespacedName]map[*pod]bool{}}
 }
 
 // listed reports whether all kinds have been listed.
@@ -291,27 +256,11 @@ func (m *deviceMirror) dropRule(name string) (users []*pod) {
 	return m.usersOf(m.seen.claimsIn(r.selectsPool))
 }
 
-// unlistedClaims, unlistedSlices and unlistedRules return the objects missing from the list of
-// their kind, sorted by name.
-func (m *deviceMirror) unlistedClaims() []types.NamespacedName {
-	return unlisted(m.seen.claims, func(c *claim) uint32 { return c.list }, m.lists[Claims], func(a, b types.NamespacedName) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-}
-
-func (m *deviceMirror) unlistedSlices() []string {
-	return unlisted(m.seen.slices, func(s *slice) uint32 { return s.list }, m.lists[Slices], strings.Compare)
-}
-
-func (m *deviceMirror) unlistedRules() []string {
-	return unlisted(m.seen.rules, func(r *rule) uint32 { return r.list }, m.lists[Rules], strings.Compare)
-}
-
-// unlisted returns the names of the objects missing from the current list, sorted.
-func unlisted[N comparable, T any](all map[N]T, listOf func(T) uint32, current listing, order func(a, b N) int) (gone []N) {
-	for name, object := range all {
-		if listOf(object) != current.Number {
-			gone = append(gone, name)
+// unlisted returns the objects missing from the list of their kind, in a fixed order.
+func unlisted[N comparable, T any](all map[N]T, isMissing func(T) bool, order func(a, b T) int) (gone []T) {
+	for _, object := range all {
+		if isMissing(object) {
+			gone = append(gone, object)
 		}
 	}
 	slices.SortFunc(gone, order)
