@@ -46,6 +46,7 @@
 // group, or of a tree of groups, are decided together instead of in decide.go:
 //
 //	queue --Tick--> decidegroup.go ---> groupoutcome.go ---> permit.go
+//	                groupattempt.go     |
 //	                treeattempt.go      |
 //	                treedomains.go      +------------------> attempt.go
 //	                   | does not fit

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -18,28 +17,6 @@ import (
 
 // This file processes PodGroups and their members as the API shows them: it counts the members,
 // gates and wakes them, and gives up the members of a gang that has lost too many.
-
-// podGroups counts the placed and missing pods of groups, and writes their conditions. The pods of
-// a group are items of the queue, like all pending pods. When the first of them is popped, its
-// siblings are taken as well. In one step, all of them are decided, counted on their nodes and
-// passed through Permit, or given up; see scheduleGroup. Afterwards each pod is a separate
-// placement.
-//
-// Until a gang has been scheduled, it has a quorum: minCount of its pods must have nodes together,
-// including pods that already have a node. A gang counts as scheduled once minCount of its pods
-// were bound and the PodGroup records it (PodGroupInitiallyScheduled is True), for as long as one
-// of its pods is bound. A replacement pod of a scheduled gang is placed individually, regardless of
-// the other pods. Terminating pods do not count; otherwise their replacements could be placed as
-// half a gang.
-type podGroups struct {
-	*common
-	ready      *readiness
-	placements *placements
-	gates      groups.Gates // enabled features
-	units      gang.Units
-	progress   groupProgress
-	held       heldMembers
-}
 
 // groupSeen processes an added or changed PodGroup.
 func (gs *podGroups) groupSeen(object *groups.PodGroup) {
