@@ -141,10 +141,7 @@ func (t *target) renewed(e *lifecyclev1alpha1.Eviction) bool {
 // have created Evictions as well; normally one exists.
 func (t *target) current() *lifecyclev1alpha1.Eviction {
 	list := slices.SortedFunc(maps.Values(t.evictions), func(a, b *lifecyclev1alpha1.Eviction) int {
-		if final := cmp.Compare(rank(a), rank(b)); final != 0 {
-			return final
-		}
-		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	if len(list) == 0 {
 		return nil

@@ -115,19 +115,21 @@ func (j *judge) checkControllers() {
 	// Test for the ServiceAccount only, regardless of running pods.
 	ours := j.isInstalled(deploy.Controller)
 	for _, p := range managers {
-		var on []string
+		var on, off []string
 		for _, controller := range evicting {
 			if runsController(p.flagList("controllers"), controller) {
 				on = append(on, controller)
+			} else {
+				off = append(off, controller)
 			}
 		}
 		switch {
 		case len(on) > 0 && ours:
 			j.addFinding(Problem, "kube-controller-manager", "add to its flags: --controllers=*,-"+
 				strings.Join(evicting, ",-"), "%s runs %s, and so does Berth's controller", p.Where, strings.Join(on, " and "))
-		case len(on) < len(evicting) && !ours:
+		case len(off) > 0 && !ours:
 			j.addFinding(Problem, "kube-controller-manager", "install Berth's controller, or remove --controllers",
-				"%s runs without %s, and no other component replaces them", p.Where, strings.Join(namesWithout(evicting, on), " and "))
+				"%s runs without %s, and no other component replaces them", p.Where, strings.Join(off, " and "))
 		case ours:
 			j.addFinding(OK, "kube-controller-manager", "", "%s leaves nodes and evictions to Berth", p.Where)
 		default:
@@ -258,11 +260,6 @@ func joinPlaces(processes []Process) string {
 		where = append(where, p.Where)
 	}
 	return joinNames(where)
-}
-
-// namesWithout returns the names in all that are not in some. It modifies neither list.
-func namesWithout(all, some []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
 // imageVersion returns the tag of an image, without its digest. For an image without a tag, the

@@ -143,8 +143,10 @@ type answers[A any] struct {
 
 // newAnswers returns an empty cache.
 func newAnswers[A any](yes func(A) bool) answers[A] {
-	return answers[A]{yes: yes, granted: cache.NewLRUExpireCache(Remembered),
-		refused: cache.NewLRUExpireCache(Remembered), turns: newTurns()}
+	return answers[A]{
+		yes: yes, granted: cache.NewLRUExpireCache(Remembered), refused: cache.NewLRUExpireCache(Remembered),
+		turns: &turns{all: make(chan struct{}, asking), sources: cache.NewLRUExpireCache(sources)},
+	}
 }
 
 // box is a cached response.

@@ -43,11 +43,6 @@ type turn struct {
 	own  chan struct{}
 }
 
-// newTurns returns turns without reviews in flight.
-func newTurns() *turns {
-	return &turns{all: make(chan struct{}, asking), sources: cache.NewLRUExpireCache(sources)}
-}
-
 // turnOf returns the state of a source. After the state was dropped, the source has a full burst
 // again, but the total bound (asking) still applies.
 func (t *turns) turnOf(source string) *turn {
