@@ -5,6 +5,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/parse"
@@ -19,6 +21,7 @@ import (
 	"github.com/berth-k8s/berth/internal/cli/query"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/world/disruption"
@@ -86,15 +89,31 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 	case c.execute && (len(c.Files) > 0 || c.At != "" || c.Output != "" || c.failOn != ""):
 		return usagef("--execute: cannot be used with -f, --at, -o or --fail-on")
 	}
-	if c.execute {
-		// An earlier exchange may be unfinished, and changes the plan.
-		if err := c.Prepare(cmd); err != nil {
-			return err
-		}
-		if err := c.exchange(cmd, nil, nil); err != nil {
-			return err
-		}
+	if !c.execute {
+		return c.plan(cmd, least, nil)
 	}
+	if err := c.Prepare(cmd); err != nil {
+		return err
+	}
+	config, err := c.Cluster.Config(c.UserAgent)
+	if err != nil {
+		return err
+	}
+	query.RaiseRateLimit(config)
+	return movecontroller.Exclusively(cmd.Context(), config, func(holder string) {
+		print.Line(cmd.ErrOrStderr(), "waiting until %s releases Lease kube-system/%s or stops renewing it", holder, movecontroller.ExchangeLease)
+	}, func(ctx context.Context, client kubernetes.Interface) error {
+		cmd.SetContext(ctx)
+		// An earlier exchange may be unfinished, and changes the plan.
+		if err := c.exchange(cmd, client, nil, nil); err != nil {
+			return err
+		}
+		return c.plan(cmd, least, client)
+	})
+}
+
+// plan makes and prints a plan. With a client, it also carries out the plan.
+func (c *costing) plan(cmd *cobra.Command, least float64, client kubernetes.Interface) error {
 	readCatalog := provision.ReadAside(c.catalog, cmd.InOrStdin())
 	c.Unseen, c.NodePools = true, true
 	w, source, err := c.ReadWorld(cmd)
@@ -119,7 +138,7 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 		return err
 	}
 	if c.execute && plan.Provision.Replaced != nil {
-		return c.carryOut(cmd, plan.Provision)
+		return c.carryOut(cmd, client, plan.Provision)
 	}
 	if c.failOn == "" {
 		return nil
@@ -132,13 +151,13 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 
 // carryOut makes the exchanges of a plan, in order. Each is proved again in the cluster before a
 // pod leaves; the first that cannot be completed ends the command.
-func (c *costing) carryOut(cmd *cobra.Command, plan *provision.Plan) error {
+func (c *costing) carryOut(cmd *cobra.Command, client kubernetes.Interface, plan *provision.Plan) error {
 	began := strconv.FormatInt(time.Now().Unix(), 36)
 	for i := range plan.Replaced.Exchanges {
 		e := &plan.Replaced.Exchanges[i]
 		claims, err := plan.Claims(e, fmt.Sprintf("-%s-%d", began, i))
 		if err == nil {
-			err = c.exchange(cmd, e.Gone, claims)
+			err = c.exchange(cmd, client, e.Gone, claims)
 		}
 		if err != nil {
 			return err
@@ -156,11 +175,7 @@ const (
 
 // exchange creates NodeClaims, moves the pods of the nodes, and removes the nodes. Without nodes,
 // it finishes an exchange begun by an earlier process.
-func (c *costing) exchange(cmd *cobra.Command, nodes []string, claims map[string][]byte) error {
-	client, err := query.NewClient(&c.Cluster, c.UserAgent, query.RaiseRateLimit)
-	if err != nil {
-		return err
-	}
+func (c *costing) exchange(cmd *cobra.Command, client kubernetes.Interface, nodes []string, claims map[string][]byte) error {
 	running, err := c.RunningIn(cmd, client, false)
 	if err != nil {
 		return err

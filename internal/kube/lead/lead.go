@@ -52,6 +52,9 @@ type Elector struct {
 	// annotation is the key of the annotation written with every renewal; "" disables it.
 	annotation string
 	annotate   func() string
+	// OnNewLeader, if set, receives the identity of each new holder of the Lease, from another
+	// goroutine. It must be set before Run.
+	OnNewLeader func(identity string)
 }
 
 // New returns an elector for the cluster of config. Events about the Lease are recorded with
@@ -138,6 +141,7 @@ func (e *Elector) Run(ctx context.Context, work func(context.Context) error) err
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { close(began) },
 			OnStoppedLeading: func() {},
+			OnNewLeader:      e.OnNewLeader,
 		},
 	})
 	if err != nil {
