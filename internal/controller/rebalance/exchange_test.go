@@ -30,6 +30,16 @@ type karpenter struct {
 	stuck bool
 	// refused is the reason for refusing every NodeClaim.
 	refused string
+	// pools limit the removal of old nodes, which belong to the pool main.
+	pools []disruption.NodePool
+	sold  time.Time // time of the last removal
+}
+
+// budgets gives the pool main these budgets.
+func (k *karpenter) budgets(budgets ...disruption.NodesAtATime) {
+	pool := disruption.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "main"}}
+	pool.Spec.Disruption.Budgets = budgets
+	k.pools = []disruption.NodePool{pool}
 }
 
 // claimed returns the object of a line with the owner that Karpenter gives to its nodes.
@@ -45,7 +55,9 @@ func (s *stage) claimed(line, claim string) *v1.Node {
 func (s *stage) claim(line string) {
 	name := "claim-" + strings.Fields(line)[1]
 	s.karpenter.claims[name] = types.UID("uid of " + name)
-	s.enter(s.claimed(line, name))
+	n := s.claimed(line, name)
+	metav1.SetMetaDataLabel(&n.ObjectMeta, disruption.NodePoolLabel, "main")
+	s.enter(n)
 }
 
 // buy creates a NodeClaim; its object is the line of its node, which is ready after ten seconds.
@@ -95,6 +107,10 @@ func (s *stage) sell(a execute.SellNode) execute.Event {
 		if on := s.on(name); len(on) > 0 {
 			s.fail("%s is sold, and has %v", name, on)
 		}
+		if k.pools != nil && n.Labels[disruption.NodePoolLabel] != "" && s.Now.Before(k.sold.Add(5*time.Second)) {
+			s.fail("%s is sold while another node of its pool is terminating", name)
+		}
+		k.sold = s.Now
 		s.After(2*time.Second, func() {
 			now := metav1.NewTime(s.Now)
 			n := s.node(name).DeepCopy()
@@ -126,6 +142,9 @@ func exchangeStage(t *testing.T) *stage {
 	s.claim("node b cpu=8")
 	for _, line := range []string{"node c cpu=2", "pods web count=2 on=a cpu=1 label=app:web", "pods api count=2 on=b cpu=1 label=app:api", "pods db count=1 on=c cpu=1"} {
 		for _, o := range object(t, line) {
+			if n, ok := o.(*v1.Node); ok {
+				metav1.SetMetaDataLabel(&n.ObjectMeta, disruption.NodePoolLabel, "main")
+			}
 			s.enter(o)
 		}
 	}
@@ -140,7 +159,7 @@ func exchangeStage(t *testing.T) *stage {
 func exchange(buy string, nodes ...string) execute.RollOptions {
 	o := execute.RollOptions{
 		DrainOptions: execute.DrainOptions{Leaving: rebalance.Leaving{Surge: true, Nodes: nodes,
-			DrainRules: disruption.DrainRules{Undisturbed: true}}}, Until: execute.UntilRemoved,
+			DrainRules: disruption.DrainRules{Undisturbed: true}}, Timeout: 30 * time.Minute}, Until: execute.UntilRemoved,
 		AtOnce: func(int) int { return 1 },
 	}
 	if buy != "" {
@@ -152,9 +171,11 @@ func exchange(buy string, nodes ...string) execute.RollOptions {
 // finish runs until the process has ended its exchange, or was killed. At the end, no
 // unused bought node remains.
 func (s *stage) finish(o execute.RollOptions) {
-	s.rolls = nil
+	if s.rolls = nil; s.karpenter.pools != nil { // only budgets limit the turns
+		o.AtOnce = func(nodes int) int { return nodes }
+	}
 	s.begin(execute.NewRoller(o))
-	for i := 0; i < 6000 && s.process.Running() && len(s.rolls) == 0; i++ {
+	for i := 0; i < 12000 && s.process.Running() && len(s.rolls) == 0; i++ {
 		s.Run(200 * time.Millisecond)
 		if up := s.up("web"); up < 2 {
 			s.fail("%d pods of web are ready", up)
@@ -177,6 +198,7 @@ func TestAnExchangeGoesOnAfterAKill(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		for at := 1; ; at++ {
 			s := exchangeStage(t)
+			s.karpenter.budgets(disruption.NodesAtATime{Nodes: "1"})
 			requests := 0
 			s.faults.request = func() bool {
 				if requests++; requests != at {
@@ -265,6 +287,15 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 				}
 			})
 		}, "cannot evict Pods", 1}, // db leaves c first, which is then empty
+		"a node must not be removed": {func(s *stage) {
+			s.After(5*time.Second, func() {
+				n := s.node("b").DeepCopy()
+				metav1.SetMetaDataAnnotation(&n.ObjectMeta, disruption.KarpenterAnnotation, "true")
+				s.write(n)
+			})
+		}, "node b is annotated karpenter.sh/do-not-disrupt", 0},
+		"no node may be removed": {func(s *stage) { s.karpenter.budgets(disruption.NodesAtATime{Nodes: "0"}) },
+			"the disruption budgets of NodePools allow no removal now, for 30m0s", 0},
 	} {
 		s := exchangeStage(t)
 		c.deviate(s)
@@ -277,7 +308,9 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 			s.fail("an unused node is left")
 		}
 		for _, name := range s.nodeNames() {
-			if n := s.node(name); n.Spec.Unschedulable != (len(s.on(name)) == 0) || len(n.Annotations) > 0 || n.Labels[execute.BoughtLabel] != "" {
+			n := s.node(name).DeepCopy()
+			delete(n.Annotations, disruption.KarpenterAnnotation)
+			if n.Spec.Unschedulable != (len(s.on(name)) == 0) || len(n.Annotations) > 0 || n.Labels[execute.BoughtLabel] != "" {
 				s.fail("node %s: cordoned %v, annotations %v", name, n.Spec.Unschedulable, n.Annotations)
 			}
 		}
@@ -289,5 +322,30 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 		if len(s.wrong) > 0 {
 			t.Errorf("%s: %v\n%s", what, s.wrong, s.lines.String())
 		}
+	}
+}
+
+// TestAnExchangeWaitsForNodePools verifies that no pod leaves while a disruption budget of the
+// NodePool allows no removal, and that the exchange goes on afterwards.
+func TestAnExchangeWaitsForNodePools(t *testing.T) {
+	s := exchangeStage(t)
+	from, minutes := s.Now.UTC(), metav1.Duration{Duration: 7 * time.Minute}
+	schedule := fmt.Sprintf("%d %d * * *", from.Minute(), from.Hour())
+	s.karpenter.budgets(disruption.NodesAtATime{Nodes: "0", Schedule: &schedule, Duration: &minutes}, disruption.NodesAtATime{Nodes: "1"})
+	ends := from.Truncate(time.Minute).Add(minutes.Duration)
+	s.faults.request = func() bool {
+		if s.Now.Before(ends) && (len(s.on("a")) != 2 || len(s.on("b")) != 2) {
+			s.fail("pods leave before %s", ends)
+		}
+		return true
+	}
+	s.finish(exchange("new", "a", "b", "c"))
+	if s.Now.Before(ends) {
+		s.fail("the exchange ended early")
+	}
+	s.Run(time.Minute)
+	s.judgeExchange()
+	if len(s.wrong) > 0 {
+		t.Errorf("%v\n%s", s.wrong, s.lines.String())
 	}
 }

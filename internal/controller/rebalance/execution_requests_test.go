@@ -96,6 +96,7 @@ func (s *stage) carryOut(action execute.Action) {
 	case execute.PlanRoll:
 		answer := execute.RollPlanned{}
 		if options := (rebalance.Options{Profiles: s.profiles}); a.Next {
+			a.Rolling.Pools = s.karpenter.pools
 			answer.Turn = rebalance.PlanTurn(a.State, a.Rolling, options)
 		} else {
 			answer.Plan = rebalance.PlanRoll(a.State, a.Rolling, options)

@@ -12,7 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	objects "github.com/berth-k8s/berth/internal/world"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
@@ -32,6 +34,8 @@ type Rolling struct {
 	// Removes means that the nodes are removed after their turns, so no pod may land on any of
 	// them.
 	Removes bool
+	// Pools are NodePools with disruption budgets, which limit the nodes of the next turn.
+	Pools []disruption.NodePool
 }
 
 // Roll is the plan of a roll. It is a prediction: each turn is planned again before it is carried
@@ -58,6 +62,8 @@ type Turn struct {
 	Closes, Opens []string
 	// Next is the first node with a later turn, or "".
 	Next string
+	// Held is set, and everything else is empty, if no turn can begin now.
+	Held string
 	Draining
 }
 
@@ -176,6 +182,9 @@ func (r *roll) zoneOf(nodes []string) string {
 func (r *roll) planTurn() *Turn {
 	order := r.orderNodes()
 	nodes := r.firstNodes(order)
+	if len(nodes) == 0 {
+		return &Turn{Held: "the disruption budgets of NodePools allow no removal now"}
+	}
 	turn := &Turn{Zone: r.zoneOf(nodes), Nodes: nodes}
 	later := slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) })
 	turn.Closes, turn.Next = r.notCordoned(later), strings.Join(later[:min(1, len(later))], "")
@@ -233,19 +242,47 @@ func (r *roll) orderNodes() []string {
 }
 
 // firstNodes returns the nodes of the next turn: all begun nodes, or up to AtOnce nodes of one
-// zone. order must not be empty.
+// zone, as far as the budgets of NodePools allow. order must not be empty.
 func (r *roll) firstNodes(order []string) []string {
 	begun := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !slices.Contains(r.Begun, name) })
 	if len(begun) > 0 {
 		return begun
 	}
-	zone, nodes := r.zoneOf(order[:1]), []string(nil)
+	order = r.allowedNow(order)
+	zone, nodes := r.zoneOf(order[:min(1, len(order))]), []string(nil)
 	for _, name := range order[:min(max(r.AtOnce, 1), len(order))] {
 		if r.zoneOf([]string{name}) == zone {
 			nodes = append(nodes, name)
 		}
 	}
 	return nodes
+}
+
+// allowedNow returns the nodes that may be removed now by the budgets of their NodePools.
+func (r *roll) allowedNow(order []string) (list []string) {
+	if len(r.Pools) == 0 {
+		return order
+	}
+	nodes, holding := slices.Collect(objects.All[*v1.Node](r.now.World)), map[string]bool{}
+	for p := range objects.All[*v1.Pod](r.now.World) {
+		holding[p.Spec.NodeName] = holding[p.Spec.NodeName] || rules.ControllerKind(p) != rules.DaemonSet
+	}
+
+	taken := map[string]int{}
+	for _, name := range order {
+		of := r.now.node(name).Labels[disruption.NodePoolLabel]
+		reason := disruption.Empty
+		if holding[name] {
+			reason = disruption.Underutilized
+		}
+		if !slices.ContainsFunc(r.Pools, func(p disruption.NodePool) bool {
+			return p.Name == of && p.Allowed(nodes, reason, r.now.AsOf) <= taken[of]
+		}) {
+			list = append(list, name)
+			taken[of]++
+		}
+	}
+	return list
 }
 
 // planDrain plans the departures of a turn while all nodes with a later turn are closed, except

@@ -157,6 +157,7 @@ type Roller struct {
 
 	claims  map[string]*attempt // by description
 	removed int                 // nodes removed by an exchange
+	held    time.Time           // time since which no turn can begin
 }
 
 // rollTickets is larger than any ticket of a Drainer, so a ticket identifies the recipient of a
@@ -383,6 +384,10 @@ func (r *Roller) ask(stage rollStage) {
 		r.stop("")
 		return
 	}
+	if why := r.undisturbed(rolling.Nodes); why != "" {
+		r.stop(why)
+		return
+	}
 	r.stage, r.at = stage, time.Time{}
 	r.addAction(PlanRoll{State: &rebalance.State{AsOf: r.wall(), World: r.cluster.Fork()}, Rolling: rolling, Next: stage == turnPlanning})
 }
@@ -402,10 +407,13 @@ func (r *Roller) planned(e RollPlanned) {
 			r.ask(turnPlanning)
 		}
 	case turnPlanning:
-		if e.Turn == nil {
+		switch {
+		case e.Turn == nil:
 			r.ask(turnPlanning)
-			return
+		case e.Turn.Held != "":
+			r.hold(e.Turn.Held)
+		default:
+			r.begin(e.Turn)
 		}
-		r.begin(e.Turn)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // BoughtLabel marks NodeClaims created by an exchange, and their nodes, to which Karpenter copies
@@ -27,6 +28,7 @@ const BoughtLabel = "berth.dev/bought"
 const (
 	boughtFor  = 15 * time.Minute // limit for the nodes of all NodeClaims to become ready
 	removedFor = 5 * time.Minute  // limit for Karpenter to begin removing a node
+	heldAgain  = 10 * time.Second // pause before a held turn is planned again
 )
 
 // exchanges reports whether this is an exchange: a roll that creates NodeClaims first, and removes
@@ -144,6 +146,29 @@ func (r *Roller) bought() bool {
 		r.stop(fmt.Sprintf("NodeClaim %s has no ready node after %s", missing, boughtFor))
 	}
 	return missing == ""
+}
+
+// undisturbed returns why an exchange must stop: a node was annotated since it was planned.
+func (r *Roller) undisturbed(nodes []string) string {
+	for _, name := range nodes {
+		if n := r.cluster.node(name); r.exchanges() && n != nil && n.Annotations[disruption.KarpenterAnnotation] == "true" {
+			return fmt.Sprintf("node %s is annotated %s", name, disruption.KarpenterAnnotation)
+		}
+	}
+	return ""
+}
+
+// hold waits until the next turn can begin, for the time that a turn may last.
+func (r *Roller) hold(why string) {
+	if r.held.IsZero() {
+		r.held = r.now
+		r.addAction(RollProgress{Result: Withheld, Message: why + ": waiting"})
+	}
+	if r.now.Before(r.held.Add(r.options.Timeout)) {
+		r.at = r.now.Add(heldAgain)
+		return
+	}
+	r.stop(fmt.Sprintf("%s, for %s", why, r.options.Timeout))
 }
 
 // sell deletes the NodeClaim of an empty node of the turn, and describes the node. It returns "" if

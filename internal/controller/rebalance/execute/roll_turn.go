@@ -34,7 +34,7 @@ const (
 //
 // These notes are sufficient for a new process to continue, whenever the previous one was killed.
 func (r *Roller) begin(turn *rebalance.Turn) {
-	r.turn, r.wanted, r.stage = turn, map[string]SetNode{}, turnClosing
+	r.turn, r.wanted, r.stage, r.held = turn, map[string]SetNode{}, turnClosing, time.Time{}
 	r.uids, r.before = map[string]types.UID{}, map[string]string{}
 	for _, name := range turn.Nodes {
 		n := r.cluster.node(name)

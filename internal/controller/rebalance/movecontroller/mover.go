@@ -121,7 +121,7 @@ func (m *Mover) runAction(ctx context.Context, action execute.Action) func(conte
 		return nil
 	}
 	return func(ctx context.Context) execute.Event {
-		if planned := m.makePlan(action); planned != nil {
+		if planned := m.makePlan(ctx, action); planned != nil {
 			return planned
 		}
 		return m.requests.carryOut(ctx, action)
@@ -131,7 +131,7 @@ func (m *Mover) runAction(ctx context.Context, action execute.Action) func(conte
 // makePlan responds to a request for a plan, and returns nil for any other. A plan takes seconds in
 // a large cluster. It works on a fork of the cluster state, so that events can be handled
 // meanwhile.
-func (m *Mover) makePlan(action execute.Action) execute.Event {
+func (m *Mover) makePlan(ctx context.Context, action execute.Action) execute.Event {
 	switch a := action.(type) {
 	case execute.MakePlan:
 		options := a.Options
@@ -141,6 +141,12 @@ func (m *Mover) makePlan(action execute.Action) execute.Event {
 		return execute.DrainPlanned{Plan: rebalance.PlanDrain(a.State, a.Leaving, m.options)}
 	case execute.PlanRoll:
 		if a.Next {
+			if a.Rolling.Removes {
+				var err error
+				if a.Rolling.Pools, err = m.requests.nodePools(ctx); err != nil {
+					return execute.RollPlanned{Turn: &rebalance.Turn{Held: err.Error()}}
+				}
+			}
 			return execute.RollPlanned{Turn: rebalance.PlanTurn(a.State, a.Rolling, m.options)}
 		}
 		return execute.RollPlanned{Plan: rebalance.PlanRoll(a.State, a.Rolling, m.options)}
