@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/json"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Catalog holds the nodes available for purchase.
@@ -33,6 +34,9 @@ type Catalog struct {
 	// elsewhere; paths holds its files, for errors.
 	types []*instanceType
 	paths []string
+	// rules holds the rules of NodePools for the removal of their nodes, by name.
+	rules     map[string]*disruption.NodePool
+	completed bool
 }
 
 // Offer is a kind of node available for purchase: one zone and one capacity type of an instance
@@ -149,24 +153,28 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 }
 
 // complete adds the NodePools of the cluster or its manifests to a catalog of instance types
-// without NodePools.
+// without NodePools. Of a catalog with NodePools, it replaces only the rules for the removal of
+// nodes.
 func (c *Catalog) complete(found []manifest.Document) error {
-	if len(c.types) == 0 {
+	if c.completed {
 		return nil
 	}
+	c.completed = true
 	var pools []*nodePool
 	for _, d := range found {
 		if err := c.read(document{d.File, string(d.Text), max(d.Line-1, 0)}, &pools, nil); err != nil {
 			return err
 		}
 	}
+	if len(c.types) == 0 {
+		c.addRules(pools)
+		return nil
+	}
 	if len(pools) == 0 {
 		return fmt.Errorf("%s: instance types without a NodePool that allows them: neither the catalog nor the cluster has one",
 			strings.Join(c.paths, ", "))
 	}
-	types := c.types
-	c.types = nil
-	return c.finish(pools, types, c.paths)
+	return c.finish(pools, c.types, c.paths)
 }
 
 // finish adds the offers of NodePools, and sorts all offers by price.

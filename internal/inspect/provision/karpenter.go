@@ -16,12 +16,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Labels set by Karpenter on its nodes.
 const (
 	capacityTypeLabel = "karpenter.sh/capacity-type"
-	nodePoolLabel     = "karpenter.sh/nodepool"
+	nodePoolLabel     = disruption.NodePoolLabel
 )
 
 // instanceType is an entry of the list read by Karpenter's kwok provider. Other fields are errors,
@@ -77,11 +79,10 @@ type nodePool struct {
 	Status            any          `json:"status,omitempty"`
 }
 
-// nodePoolSpec holds the limits of a pool. Disruption concerns running nodes; it is accepted and
-// ignored.
+// nodePoolSpec holds the limits of a pool.
 type nodePoolSpec struct {
-	Template   nodeClaimTemplate `json:"template"`
-	Disruption any               `json:"disruption,omitempty"`
+	Template   nodeClaimTemplate        `json:"template"`
+	Disruption disruption.Consolidation `json:"disruption,omitempty"`
 	// Limits are by resource; the resource "nodes" limits the number of nodes. Karpenter applies
 	// them to the sum of existing and new nodes.
 	Limits v1.ResourceList `json:"limits,omitempty"`
@@ -198,6 +199,7 @@ func (r *requirement) allows(value string, exists bool) bool {
 // A NodePool without offers is not an error but a note, because another pool may have offers.
 // Weights are not considered here; see heaviest.
 func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
+	c.addRules(pools)
 	for _, p := range pools {
 		pool := Pool{Name: p.Name, Limits: p.Spec.Limits, claim: p.Spec.Template}
 		if p.Spec.Weight != nil {
@@ -228,6 +230,19 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 		} else if len(c.Offers) == before {
 			c.Notes = append(c.Notes, fmt.Sprintf("NodePool %s: no offering of any instance type meets its requirements", p.Name))
 		}
+	}
+}
+
+// addRules adds the rules for the removal of the pools' nodes. They also hold for nodes of pools
+// without offers.
+func (c *Catalog) addRules(pools []*nodePool) {
+	for _, p := range pools {
+		rules := &disruption.NodePool{ObjectMeta: p.ObjectMeta}
+		rules.Spec.Disruption, rules.Spec.Replicas = p.Spec.Disruption, p.Spec.Replicas
+		if c.rules == nil {
+			c.rules = map[string]*disruption.NodePool{}
+		}
+		c.rules[p.Name] = rules
 	}
 }
 

@@ -5,10 +5,14 @@ package provision
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -81,6 +85,8 @@ type replacer struct {
 	offers map[string]int     // their offers in the catalog, if any
 	moves  int                // number of pods on the nodes of all exchanges
 	tries  int
+	// allowed holds how many nodes may be removed now, by NodePool and reason.
+	allowed map[string]int
 }
 
 // Replace finds exchanges. open opens a world equal to the plan's initial world.
@@ -88,7 +94,7 @@ type replacer struct {
 // It first removes many nodes together, which saves the most, and then each node separately. The
 // result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
-	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}, prices: map[string]float64{}, pods: map[string]int{}, offers: map[string]int{}}
+	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}, prices: map[string]float64{}, pods: map[string]int{}, offers: map[string]int{}, allowed: map[string]int{}}
 	w, err := r.world()
 	if err != nil {
 		return err
@@ -143,19 +149,55 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 		}
 		r.prices[n.Name] = price
 		r.out.Before += price
-		if n.Annotations[disruption.KarpenterAnnotation] == "true" {
-			r.keep(n.Name, "it is annotated "+disruption.KarpenterAnnotation)
+		for _, p := range w.Cluster().Node(n.Name).Pods {
+			if rules.KindOf(p.Class.Controller) != rules.DaemonSet {
+				r.pods[n.Name]++
+			}
+		}
+		if why := r.whyStays(w, n); why != "" {
+			r.keep(n.Name, why)
 			continue
 		}
 		names = append(names, n.Name)
 		if i := slices.IndexFunc(r.p.catalog.Offers, func(o Offer) bool { return o.sells(n) }); i >= 0 {
 			r.offers[n.Name] = i
 		}
-		r.pods[n.Name] = len(podsOf(w.Cluster().Node(n.Name)))
 		waste[n.Name] = price / (usedShare(w.Cluster().Node(n.Name)) + 0.01)
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(waste[b], waste[a]) })
 	return names
+}
+
+// whyStays returns why the node must not be disturbed, or why its NodePool keeps it, or "".
+func (r *replacer) whyStays(w *simulate.World, n *v1.Node) string {
+	if n.Annotations[disruption.KarpenterAnnotation] == "true" {
+		return "it is annotated " + disruption.KarpenterAnnotation
+	}
+	pool := r.p.catalog.rules[n.Labels[nodePoolLabel]]
+	if pool == nil {
+		return ""
+	}
+	reason, used := disruption.Underutilized, n.CreationTimestamp.Time
+	if r.pods[n.Name] == 0 {
+		reason = disruption.Empty
+	}
+	for _, p := range w.Cluster().Node(n.Name).Pods {
+		if created := p.Created.Time(); rules.KindOf(p.Class.Controller) != rules.DaemonSet && created.After(used) {
+			used = created
+		}
+	}
+	if why := pool.WhyStays(reason, used, w.Now()); why != "" {
+		return why
+	}
+	allowed, known := r.allowed[pool.Name+reason]
+	if !known {
+		allowed = pool.Allowed(w.Nodes(), reason, w.Now())
+		r.allowed[pool.Name+reason] = allowed
+	}
+	if allowed == 0 {
+		return fmt.Sprintf("the disruption budgets of NodePool %s allow no removal now", pool.Name)
+	}
+	return ""
 }
 
 // replaceMany makes the exchange of many nodes that saves the most. It returns the nodes to be

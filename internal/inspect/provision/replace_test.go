@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -303,4 +304,59 @@ func halfEmpty(r *rand.Rand, nodes int) (list []metav1.Object, c *Catalog) {
 		}
 	}
 	return list, c
+}
+
+// TestNodePoolsKeepTheirNodes verifies that nodes stay if Karpenter would not remove them: by the
+// consolidation rules of their NodePool, or because its budgets allow no removal now.
+func TestNodePoolsKeepTheirNodes(t *testing.T) {
+	rules := map[string]string{
+		"never":  `consolidateAfter: Never`,
+		"empty":  `{consolidateAfter: 0s, consolidationPolicy: WhenEmpty}`,
+		"busy":   `{consolidateAfter: 0s, budgets: [{nodes: "0", reasons: [Underutilized]}]}`,
+		"free":   `{consolidateAfter: 0s, budgets: [{nodes: "0", reasons: [Drifted]}, {nodes: "1"}]}`,
+		"closed": `{consolidateAfter: 0s, budgets: [{nodes: "0", schedule: "@hourly", duration: 1h}]}`,
+	}
+	objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 20)
+	names, poolOf := slices.Sorted(maps.Keys(rules)), map[string]string{}
+	for _, object := range objects {
+		if n, ok := object.(*v1.Node); ok {
+			poolOf[n.Name] = names[len(poolOf)%len(names)]
+			n.Labels = maps.Clone(n.Labels)
+			metav1.SetMetaDataLabel(&n.ObjectMeta, nodePoolLabel, poolOf[n.Name])
+		}
+	}
+	var pools []*nodePool
+	for name, spec := range rules {
+		if err := catalog.read(document{"pools.yaml", "kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: " + name + "}\nspec:\n  template: {spec: {requirements: [], nodeClassRef: {}}}\n" +
+			"  disruption: {" + strings.Trim(spec, "{}") + "}\n", 0}, &pools, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	catalog.addRules(pools)
+	w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{Now: time.Date(2026, 11, 28, 12, 30, 0, 0, time.UTC)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Make(w, catalog, Options{})
+	if err == nil {
+		err = plan.Replace(w.Twin, Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range plan.Replaced.Exchanges {
+		for _, name := range e.Gone {
+			if poolOf[name] != "free" {
+				t.Errorf("%s of NodePool %s is removed", name, poolOf[name])
+			}
+		}
+	}
+	for _, k := range plan.Replaced.Kept {
+		if named := strings.Contains(k.Why, "NodePool "+poolOf[k.Node]); named != (poolOf[k.Node] != "free") {
+			t.Errorf("%s of NodePool %s stays: %s", k.Node, poolOf[k.Node], k.Why)
+		}
+	}
+	if len(plan.Replaced.Exchanges) == 0 {
+		t.Error("no other node is removed")
+	}
 }
