@@ -84,6 +84,8 @@ func TestWhatCannotBeDoneIsOneLine(t *testing.T) {
 		{[]string{"--gentle-preemption", "--preemption-delay=-1s"}, "--preemption-delay -1s: must not be negative"},
 		{[]string{"--preemption-min-run-time=1m"}, "--preemption-min-run-time: requires --gentle-preemption"},
 		{[]string{"--gentle-preemption", "--preemption-min-run-time=-1s"}, "--preemption-min-run-time -1s: must not be negative"},
+		{[]string{"--preemption-look-ahead=ties"}, "--preemption-look-ahead: requires --gentle-preemption"},
+		{[]string{"--gentle-preemption", "--preemption-look-ahead=all"}, `--preemption-look-ahead "all": must be ties or highest-victim`},
 		{[]string{"--preemption-respects-budgets=nobody"}, "--preemption-respects-budgets nobody: no profile has this schedulerName"},
 	} {
 		_, _, err := call(t, nil, row.args...)

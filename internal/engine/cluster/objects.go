@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,7 @@ type Objects struct {
 	ReplicaSets            Table[*appsv1.ReplicaSet]
 	StatefulSets           Table[*appsv1.StatefulSet]
 	Budgets                Table[*policyv1.PodDisruptionBudget]
+	PriorityClasses        Table[*schedulingv1.PriorityClass]
 
 	Volumes           Table[*v1.PersistentVolume]
 	Claims            Table[*v1.PersistentVolumeClaim]
@@ -70,6 +72,8 @@ func (o *Objects) change(object any, gone bool) bool {
 		o.StatefulSets.change(object, gone)
 	case *policyv1.PodDisruptionBudget:
 		o.Budgets.change(object, gone)
+	case *schedulingv1.PriorityClass:
+		o.PriorityClasses.change(object, gone)
 	case *v1.PersistentVolume:
 		o.Volumes.change(object, gone)
 	case *v1.PersistentVolumeClaim:

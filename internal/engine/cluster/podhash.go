@@ -97,6 +97,7 @@ func (h *hasher) addShape(pod *v1.Pod) {
 	spec := &pod.Spec
 	h.addString(spec.SchedulerName)
 	h.optionalInt32(spec.Priority)
+	h.addString(spec.PriorityClassName)
 	h.addBool(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == v1.PreemptNever)
 	h.addStatic(spec, false)
 	h.addResources(spec.Overhead)

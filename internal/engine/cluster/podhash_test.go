@@ -50,7 +50,7 @@ var podSpecFields = map[string]func(*v1.Pod){
 	"SchedulerName":                 func(p *v1.Pod) { p.Spec.SchedulerName = "other" },
 	"Tolerations":                   func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} },
 	"HostAliases":                   without,
-	"PriorityClassName":             without, // the numeric priority counts
+	"PriorityClassName":             func(p *v1.Pod) { p.Spec.PriorityClassName = "batch" },
 	"Priority":                      func(p *v1.Pod) { p.Spec.Priority = new(int32); *p.Spec.Priority = 7 },
 	"DNSConfig":                     without,
 	"ReadinessGates":                without,

@@ -104,7 +104,7 @@ func (s *shares) specOf(pod *v1.Pod, needs digest, own *rules.Labels) *Spec {
 // shapeOf reads the part of a spec shared by many workloads.
 func (s *shares) shapeOf(from *v1.PodSpec) *Shape {
 	shape := &Shape{
-		SchedulerName: s.shareText(from.SchedulerName), Priority: from.Priority,
+		SchedulerName: s.shareText(from.SchedulerName), Priority: from.Priority, PriorityClassName: s.shareText(from.PriorityClassName),
 		NodeSelector: s.nodeSelectorOf(from.NodeSelector), Tolerations: s.tolerationsOf(from.Tolerations),
 		HostNetwork: from.HostNetwork, HostUsers: from.HostUsers, RuntimeClassName: from.RuntimeClassName,
 	}
@@ -118,6 +118,7 @@ func (s *shares) shapeOf(from *v1.PodSpec) *Shape {
 	h := hasher{}
 	h.addString(shape.SchedulerName)
 	h.optionalInt32(shape.Priority)
+	h.addString(shape.PriorityClassName)
 	h.addBool(shape.PreemptionPolicy != nil)
 	h.stringMap(shape.NodeSelector)
 	h.addTolerations(shape.Tolerations)

@@ -28,14 +28,15 @@ type Spec struct {
 
 // Shape is the part of specs shared by many workloads.
 type Shape struct {
-	SchedulerName    string
-	Priority         *int32
-	PreemptionPolicy *v1.PreemptionPolicy // nil, or PreemptNever
-	NodeSelector     map[string]string
-	Tolerations      []v1.Toleration
-	HostNetwork      bool
-	HostUsers        *bool
-	RuntimeClassName *string
+	SchedulerName     string
+	Priority          *int32
+	PriorityClassName string
+	PreemptionPolicy  *v1.PreemptionPolicy // nil, or PreemptNever
+	NodeSelector      map[string]string
+	Tolerations       []v1.Toleration
+	HostNetwork       bool
+	HostUsers         *bool
+	RuntimeClassName  *string
 }
 
 // Spread holds the spread constraints.
@@ -89,7 +90,8 @@ func (s *Spec) Affinity() *v1.Affinity { return s.terms.affinity(s.NodeAffinity)
 // the result.
 func (s *Spec) Object() v1.PodSpec {
 	return v1.PodSpec{
-		SchedulerName: s.SchedulerName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, NodeSelector: s.NodeSelector,
+		SchedulerName: s.SchedulerName, Priority: s.Priority, PriorityClassName: s.PriorityClassName,
+		PreemptionPolicy: s.PreemptionPolicy, NodeSelector: s.NodeSelector,
 		Tolerations: s.Tolerations, Affinity: s.Affinity(), TopologySpreadConstraints: s.constraints(),
 		InitContainers: containerObjects(s.InitContainers), Containers: containerObjects(s.Containers),
 		Overhead: s.Overhead, Resources: s.Resources,

@@ -66,9 +66,10 @@ type Added struct {
 	PreemptDevices bool     `json:"preemptDevices,omitempty"`
 	KeepBudgets    []string `json:"keepBudgets,omitempty"`
 	// Gentle names the profiles with GentlePreemption.
-	Gentle          []string      `json:"gentle,omitempty"`
-	PreemptionDelay time.Duration `json:"preemptionDelay,omitempty"`
-	MinRunTime      time.Duration `json:"minRunTime,omitempty"`
+	Gentle          []string          `json:"gentle,omitempty"`
+	PreemptionDelay time.Duration     `json:"preemptionDelay,omitempty"`
+	MinRunTime      time.Duration     `json:"minRunTime,omitempty"`
+	LookAhead       plugins.LookAhead `json:"lookAhead,omitempty"`
 	// Reserve names the profiles with Reservations.
 	Reserve      []string             `json:"reserve,omitempty"`
 	Reservations plugins.Reservations `json:"reservations,omitzero"`
@@ -89,7 +90,7 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	for _, p := range c.Profiles {
 		p.KeepBudgets = p.KeepBudgets || named(a.KeepBudgets, p)
 		if named(a.Gentle, p) {
-			p.GentlePreemption, p.PreemptionDelay, p.MinRunTime = true, a.PreemptionDelay, a.MinRunTime
+			p.GentlePreemption, p.PreemptionDelay, p.MinRunTime, p.LookAhead = true, a.PreemptionDelay, a.MinRunTime, a.LookAhead
 		}
 		if named(a.Reserve, p) {
 			p.Reservations = a.Reservations

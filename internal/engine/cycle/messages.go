@@ -136,7 +136,8 @@ const (
 	DeviceTaintRules       Kind = "devicetaintrules"
 	PodGroups              Kind = "podgroups" // followed if pod groups are enabled
 	CompositePodGroups     Kind = "compositepodgroups"
-	MoveLeases             Kind = "leases" // a single Lease, which holds a [MoveReservation]
+	PriorityClasses        Kind = "priorityclasses" // followed if a profile preempts gently
+	MoveLeases             Kind = "leases"          // a single Lease, which holds a [MoveReservation]
 )
 
 // Ticket links an action to its outcome. Tickets are issued in order, starting from 1. Zero means

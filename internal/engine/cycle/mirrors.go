@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -176,6 +177,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		ResourceClaims: newMirror(s, h, queue.ResourceClaim,
 			resourceClaimKind{tableOf(h, &o.ResourceClaims, queue.ResourceClaim), c.claims}),
 		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule", taintRuleKind{h}),
+		PriorityClasses:  newMirror(s, h, "PriorityClass", priorityClassKind{&o.PriorityClasses}),
 		MoveLeases:       newMirror(s, h, "Lease", moveLeaseKind{c.moveReservations}),
 	}
 	if c.podGroups.gates.Generic {
@@ -323,6 +325,18 @@ func (k taintRuleKind) retaint(name string, rule *resourcev1.DeviceTaintRule) {
 			Resource: queue.ResourceSlice, Action: queue.Update, Label: string(queue.ResourceSlice) + "Update", Old: was, New: is,
 		})
 	}
+}
+
+// priorityClassKind stores priority classes. They affect only the choice between victims, so their
+// changes wake no pods.
+type priorityClassKind struct {
+	table *cluster.Table[*schedulingv1.PriorityClass]
+}
+
+func (k priorityClassKind) set(class, _ *schedulingv1.PriorityClass) { k.table.Set(class) }
+
+func (k priorityClassKind) remove(n cluster.Name, _ types.UID, _ *schedulingv1.PriorityClass) {
+	k.table.Delete("", n.Name)
 }
 
 type moveLeaseKind struct{ reservations *moveReservations }

@@ -103,14 +103,34 @@ func (pr *preemptions) victimsFor(a *podAttempt) decide.Preemption {
 	return preemptBehind(stand, a)
 }
 
-// victimsSparing looks for victims among the pods that have run for the profile's MinRunTime. It
-// finds none if the profile does not spare pods for their run time.
+// MinRunTimeAnnotation of a PriorityClass overrides the profile's MinRunTime for the pods of the
+// class. Its value is a duration; an invalid or negative value is ignored.
+const MinRunTimeAnnotation = "berth.dev/preemption-min-run-time"
+
+// victimsSparing looks for victims among the pods that have run for their minimum run time. It
+// finds none if no pod has a minimum run time.
 func (pr *preemptions) victimsSparing(preemptor gang.Preemptor, a *podAttempt) decide.Preemption {
-	least := a.profile.MinRunTime
-	if least == 0 || !a.profile.GentlePreemption {
+	if !a.profile.GentlePreemption {
 		return decide.Preemption{}
 	}
-	preemptor.SparesSince = cluster.TimeOf(pr.wallTime().Add(-least))
+	least := map[string]time.Duration{}
+	for class := range pr.cluster.PriorityClasses.Each {
+		if d, err := time.ParseDuration(class.Annotations[MinRunTimeAnnotation]); err == nil && d >= 0 {
+			least[class.Name] = d
+		}
+	}
+	if a.profile.MinRunTime == 0 && len(least) == 0 {
+		return decide.Preemption{}
+	}
+
+	now := pr.wallTime()
+	preemptor.Spares = func(p *cluster.Pod) bool {
+		d, own := least[p.Spec().PriorityClassName]
+		if !own {
+			d = a.profile.MinRunTime
+		}
+		return d > 0 && p.Started.Compare(cluster.TimeOf(now.Add(-d))) > 0
+	}
 	return preemptBehind(pr.podGroups.units.Protect(preemptor, true), a)
 }
 

@@ -12,17 +12,26 @@ import (
 // Preempt finds the node with the cheapest victims for a pod that fits nowhere. Call it right after
 // a Decide that found no node. It does not change the cluster.
 func (d *Decider) Preempt(p *cluster.Pod) Preemption {
+	found := d.preempt(p, effort.NewBudget(d.limits, d.c), d.profile.LookAhead)
+	if len(found.rivals) > 0 {
+		return d.lookAhead(p, found)
+	}
+	return found
+}
+
+// preempt is Preempt with bounded effort. It lists the nodes between which the look-ahead chooses.
+func (d *Decider) preempt(p *cluster.Pod, left *effort.Budget, ahead plugins.LookAhead) Preemption {
 	r, pl := d.cache.rankingFor(p)
-	left := effort.NewBudget(d.limits, d.c)
+	before := left.Left
 	if pl.way != ranked {
-		defer func() { d.meter.Work += d.limits.Effort - left.Left }()
+		defer func() { d.meter.Work += before - left.Left }()
 		return d.plain.preempt(p, d.plain.evaluateInAttempt(p), left)
 	}
 	t := &hypothesis{r: r, p: p, profile: d.profile}
 	if len(pl.asked) > 0 {
 		var ok bool
 		if t.questions, ok = pl.questionsFor(d.c, p); !ok {
-			defer func() { d.meter.Work += d.limits.Effort - left.Left }()
+			defer func() { d.meter.Work += before - left.Left }()
 			return d.plain.preempt(p, d.plain.evaluateInAttempt(p), left)
 		}
 	}
@@ -46,18 +55,20 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	if t.asks() {
 		if asked := askCandidates(known, t, budgets, left); asked != nil {
 			if best := asked.cheapestNode(d.tie, d.preferredNode(p)); best != none {
-				return t.preemptionOn(best, budgets)
+				rivals := rivalsOf(ahead, best, len(asked.byNode), asked.costOf,
+					func(node int32) bool { return !asked.isOut(node) && asked.suits(node) })
+				return t.preemptionOn(best, budgets, rivals)
 			}
 		}
 		// Use separate candidates, because the reasons why preemption does not help differ between
 		// the pods of a class.
-		return d.preemptFrom(&candidates{rebuilds: r.rebuilds}, t, budgets, effort.NewBudget(d.limits, d.c))
+		return d.preemptFrom(&candidates{rebuilds: r.rebuilds}, t, budgets, effort.NewBudget(d.limits, d.c), ahead)
 	}
-	return d.preemptFrom(known, t, budgets, left)
+	return d.preemptFrom(known, t, budgets, left, ahead)
 }
 
 // preemptFrom refreshes the candidates and picks the cheapest one.
-func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) Preemption {
+func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left *effort.Budget, ahead plugins.LookAhead) Preemption {
 	known.refreshCosts(t, b, left)
 	if node := known.awaited(); node != none {
 		return awaitDevices(d.c.Nodes[node])
@@ -70,13 +81,21 @@ func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left
 		reasons, names := known.countReasons(t.r)
 		return Preemption{Message: noneAvailable(d.c.Len(), reasons), Plugins: names}
 	}
-	return t.preemptionOn(best, b)
+	rivals := rivalsOf(ahead, best, len(known.byNode), func(node int32) *cost { return &known.byNode[node] }, nil)
+	return t.preemptionOn(best, b, rivals)
 }
 
-// preemptionOn returns the victims on a candidate and the number of victims that violate a budget.
-func (t *hypothesis) preemptionOn(node int32, b *budgets) Preemption {
+// preemptionOn returns the victims on a candidate and the number of victims that violate a budget,
+// and the same for its rivals.
+func (t *hypothesis) preemptionOn(node int32, b *budgets, rivals []int32) Preemption {
 	found, _ := t.victimsOn(t.r.ix.c.Nodes[node], b)
-	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
+	chosen := found.preemption()
+	for _, rival := range rivals {
+		if other, why := t.victimsOn(t.r.ix.c.Nodes[rival], b); why == nil {
+			chosen.rivals = append(chosen.rivals, other.preemption())
+		}
+	}
+	return chosen
 }
 
 // Diagnose explains why no node can take the pod. Call it right after a Decide that found no node.

@@ -33,6 +33,14 @@ type Preemption struct {
 	// Ineligible is set if the pod may not preempt now; the nodes examined before are not reported
 	// in that case.
 	Ineligible bool
+
+	// rivals are the other nodes that the look-ahead may choose, the cheapest first.
+	rivals []Preemption
+}
+
+// preemption returns the candidate as a result.
+func (a *candidate) preemption() Preemption {
+	return Preemption{Node: a.node, Victims: a.victims, Violations: a.violations}
 }
 
 // Text returns upstream's wording of the outcome, which is appended to the message of a pod that
@@ -142,13 +150,17 @@ func cheapestOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, fo
 	case len(found) == 0:
 		return Preemption{Message: "no candidate node for preemption"}
 	}
-	best, lowest := found[0], found[0].cost()
-	for _, other := range found[1:] {
-		if cost := other.cost(); cost.compare(&lowest) < 0 {
-			best, lowest = other, cost
+	costs, best := make([]cost, len(found)), int32(0)
+	for i := range found {
+		if costs[i] = found[i].cost(); costs[i].compare(&costs[best]) < 0 {
+			best = int32(i)
 		}
 	}
-	return Preemption{Node: best.node, Victims: best.victims, Violations: best.violations}
+	chosen := found[best].preemption()
+	for _, rival := range rivalsOf(profile.LookAhead, best, len(found), func(i int32) *cost { return &costs[i] }, nil) {
+		chosen.rivals = append(chosen.rivals, found[rival].preemption())
+	}
+	return chosen
 }
 
 // askExtendersToSpare lets the extenders remove candidates and replace victims.

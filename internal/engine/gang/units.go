@@ -115,8 +115,8 @@ type Preemptor struct {
 	// successor of an evicted pod of such a group would wait with the group's priority, and could
 	// preempt the preemptor in turn.
 	Gentle bool
-	// SparesSince, if not zero, spares the pods that have started after this time.
-	SparesSince cluster.Time
+	// Spares, if set, reports whether a running pod must be spared for its run time.
+	Spares func(*cluster.Pod) bool
 }
 
 // Protect keeps pods from being chosen as victims for reasons invisible to a search on their nodes:
@@ -131,7 +131,7 @@ func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 			protected.addBelow(p, preemptor.Highest)
 		}
 	}
-	if !preemptor.SparesSince.IsZero() {
+	if preemptor.Spares != nil {
 		u.protectStarted(protected, preemptor)
 	}
 	if !preemptor.Gentle && !u.Groups.AnyWhole() {
@@ -160,8 +160,8 @@ func (u Units) Protect(preemptor Preemptor, budgets bool) *ProtectedPods {
 // The most recently started ones are spared first.
 const mostSpared = 1000
 
-// protectStarted protects the pods that have started after preemptor.SparesSince. Pods that have
-// not started yet lose no work, and a terminating pod is no victim.
+// protectStarted protects the pods that the preemptor spares for their run time. Pods that have not
+// started yet lose no work, and a terminating pod is no victim.
 func (u Units) protectStarted(protected *ProtectedPods, preemptor Preemptor) {
 	var recent []*cluster.Pod
 	for _, n := range u.Cluster.Nodes {
@@ -169,7 +169,7 @@ func (u Units) protectStarted(protected *ProtectedPods, preemptor Preemptor) {
 			continue
 		}
 		for _, p := range n.Pods {
-			if !p.Started.IsZero() && !p.Terminating && p.Started.Compare(preemptor.SparesSince) > 0 {
+			if !p.Started.IsZero() && !p.Terminating && p.Class.Priority < preemptor.Lowest && preemptor.Spares(p) {
 				recent = append(recent, p)
 			}
 		}

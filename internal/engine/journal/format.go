@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -130,6 +131,7 @@ var made = map[cycle.Kind]func() object{
 	cycle.DeviceTaintRules:       func() object { return &resourcev1.DeviceTaintRule{} },
 	cycle.PodGroups:              func() object { return &groups.PodGroup{} },
 	cycle.CompositePodGroups:     func() object { return &groups.CompositePodGroup{} },
+	cycle.PriorityClasses:        func() object { return &schedulingv1.PriorityClass{} },
 	cycle.MoveLeases:             func() object { return &coordinationv1.Lease{} },
 }
 

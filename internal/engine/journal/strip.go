@@ -105,8 +105,8 @@ func strippedOther(o object) object {
 // listed here, or the plugin would see hashes whenever a journal is written.
 var readAnnotations = map[string]bool{
 	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.MoveReservationAnnotation: true,
-	resourcev1.ExtendedResourceClaimAnnotation: true,
-	"pv.kubernetes.io/bind-completed":          true, "pv.kubernetes.io/bound-by-controller": true,
+	resourcev1.ExtendedResourceClaimAnnotation: true, cycle.MinRunTimeAnnotation: true,
+	"pv.kubernetes.io/bind-completed": true, "pv.kubernetes.io/bound-by-controller": true,
 	"volume.kubernetes.io/selected-node": true,
 }
 

@@ -45,6 +45,8 @@ type Profile struct {
 	// MinRunTime applies only with GentlePreemption: a preempting pod spares pods that have run for
 	// less than this time if other victims suffice.
 	MinRunTime time.Duration
+	// LookAhead applies only with GentlePreemption.
+	LookAhead LookAhead
 	// Reservations limits the room reserved for pod groups. The zero value disables reservations.
 	Reservations Reservations
 
@@ -62,6 +64,20 @@ type Profile struct {
 	catalog []Entry        // source of the plugins
 	args    map[string]any // arguments of the plugins
 }
+
+// LookAhead determines between which nodes preemption chooses by the consequences of evicting their
+// victims: it prefers victims whose replacements fit on other nodes now, and then those whose
+// replacements preempt the fewest pods. Empty: none.
+type LookAhead string
+
+// The values of LookAhead.
+const (
+	// Ties compares the nodes that upstream's criteria rank equal.
+	Ties LookAhead = "ties"
+	// HighestVictim compares the nodes with equally few violated budgets and an equal highest
+	// priority of their victims.
+	HighestVictim LookAhead = "highest-victim"
+)
 
 // Weighted is a scorer and the weight of its normalised score. The weight is 0 only for scorers
 // that can do nothing but fail (preScoreOnly): package config turns a weight of 0 into 1, like

@@ -54,7 +54,7 @@ func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 		{cycle.Volumes, "PersistentVolume"}, {cycle.Claims, "PersistentVolumeClaim"}, {cycle.StorageClasses, "StorageClass"},
 		{cycle.CSINodes, "CSINode"}, {cycle.CSIDrivers, "CSIDriver"}, {cycle.CSICapacities, "CSIStorageCapacity"},
 		{cycle.VolumeAttachments, "VolumeAttachment"}, {cycle.ResourceSlices, "ResourceSlice"}, {cycle.ResourceClaims, "ResourceClaim"},
-		{cycle.DeviceClasses, "DeviceClass"}, {cycle.DeviceTaintRules, "DeviceTaintRule"},
+		{cycle.DeviceClasses, "DeviceClass"}, {cycle.DeviceTaintRules, "DeviceTaintRule"}, {cycle.PriorityClasses, "PriorityClass"},
 	} {
 		for _, object := range set.OfKind(of.name) {
 			s.showObject(of.kind, object)

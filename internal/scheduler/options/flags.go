@@ -5,6 +5,7 @@ package options
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -243,7 +244,7 @@ func (f *Flags) Added() config.Added {
 		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(),
 		AllowMissingDrivers: f.AllowMissingDrivers(), PreemptDevices: f.PreemptDevices(),
 		KeepBudgets: f.keepBudgets, Reserve: f.reserve, Gentle: f.gentle.Names, PreemptionDelay: f.gentle.Delay,
-		MinRunTime: f.gentle.MinRunTime,
+		MinRunTime: f.gentle.MinRunTime, LookAhead: plugins.LookAhead(f.gentle.LookAhead),
 	}
 	if len(f.reserve) > 0 {
 		a.Reservations = f.reservations
@@ -299,6 +300,7 @@ type Gentle struct {
 	Delay time.Duration // 0: none
 	// MinRunTime protects pods that started recently; 0: none.
 	MinRunTime time.Duration
+	LookAhead  string // a [plugins.LookAhead]
 }
 
 // AddFlags adds the flags to the set.
@@ -311,6 +313,9 @@ func (g *Gentle) AddFlags(set *pflag.FlagSet) {
 		"with --gentle-preemption: how long a pod is unschedulable before it preempts others, so that an autoscaler can add nodes instead")
 	set.DurationVar(&g.MinRunTime, "preemption-min-run-time", 0,
 		"with --gentle-preemption: pods that have run for less than this are preempted only if other pods do not suffice")
+	set.StringVar(&g.LookAhead, "preemption-look-ahead", "",
+		"with --gentle-preemption: prefer victims whose replacements fit on other nodes, among the nodes that are otherwise "+
+			"equal (ties), or among those with the same priority of their most important victim (highest-victim)")
 }
 
 // gentleFlag is the flag in the form for messages; gentleFlag[2:] is its name.
@@ -327,6 +332,10 @@ func (g *Gentle) Validate() error {
 		return fmt.Errorf("--preemption-min-run-time %v: must not be negative", g.MinRunTime)
 	case g.MinRunTime > 0 && len(g.Names) == 0:
 		return fmt.Errorf("--preemption-min-run-time: requires %s", gentleFlag)
+	case !slices.Contains([]plugins.LookAhead{"", plugins.Ties, plugins.HighestVictim}, plugins.LookAhead(g.LookAhead)):
+		return fmt.Errorf("--preemption-look-ahead %q: must be %s or %s", g.LookAhead, plugins.Ties, plugins.HighestVictim)
+	case g.LookAhead != "" && len(g.Names) == 0:
+		return fmt.Errorf("--preemption-look-ahead: requires %s", gentleFlag)
 	}
 	return nil
 }
@@ -334,6 +343,6 @@ func (g *Gentle) Validate() error {
 // Apply applies the flags to profiles, in place.
 func (g *Gentle) Apply(profiles []*plugins.Profile) error {
 	return forNamed(gentleFlag, g.Names, profiles, func(p *plugins.Profile) {
-		p.GentlePreemption, p.PreemptionDelay, p.MinRunTime = true, g.Delay, g.MinRunTime
+		p.GentlePreemption, p.PreemptionDelay, p.MinRunTime, p.LookAhead = true, g.Delay, g.MinRunTime, plugins.LookAhead(g.LookAhead)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -189,6 +190,7 @@ func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Cont
 	s.watches = watches{
 		client: client, see: s.seeEvent, show: s.loop.Show, life: &s.life, strips: s.stripsObjects, lead: s.lead, shadows: s.shadow != nil,
 		groups: s.made.Groups.Generic, composites: s.made.Groups.Composite, taintRules: !s.made.Disabled.DeviceTaintRules,
+		gentle:      slices.ContainsFunc(s.made.Profiles, func(p cycle.Profile) bool { return p.GentlePreemption }),
 		podStatuses: s.podStatuses, groupStatuses: s.groupStatuses,
 	}
 }

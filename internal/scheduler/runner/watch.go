@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,7 @@ type watches struct {
 	strips                      func() bool     // reports whether the core gets objects stripped for a journal
 	lead                        <-chan struct{} // Options.Lead; nil: this scheduler leads from the start
 	shadows, groups, taintRules bool            // whether this scheduler is a shadow, and whether optional kinds are watched
-	composites                  bool
+	composites, gentle          bool
 	podStatuses                 *statuses[*statusWrite]
 	groupStatuses               *statuses[cycle.WriteGroup]
 
@@ -76,6 +77,9 @@ func (w *watches) addFeeds(ctx context.Context) error {
 	followKind[storagev1.CSIStorageCapacityList](w, cycle.CSICapacities, storage)
 	followKind[storagev1.VolumeAttachmentList](w, cycle.VolumeAttachments, storage)
 
+	if w.gentle {
+		followIfListed[schedulingv1.PriorityClassList](ctx, w, cycle.PriorityClasses, w.client.SchedulingV1())
+	}
 	w.watchRooms(ctx)
 	if err := w.watchGroups(ctx); err != nil {
 		return err
@@ -235,38 +239,45 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	return nil
 }
 
-// watchTaintRules watches DeviceTaintRules if the API server serves them. Otherwise, as in an API
-// server before v1.37, or if permissions are missing, it adds a feed that waits until they can be
-// listed, and pods are scheduled without them.
+// watchTaintRules watches DeviceTaintRules, which an API server before v1.37 does not serve.
 func (w *watches) watchTaintRules(ctx context.Context) {
-	if !w.taintRules {
-		return
+	if w.taintRules {
+		followIfListed[resourcev1.DeviceTaintRuleList](ctx, w, cycle.DeviceTaintRules, w.client.ResourceV1())
 	}
-	var err error
-	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
-		err = w.listsTaintRules(ctx)
-		return isAnswered(err)
-	})
-	if err == nil {
-		followKind[resourcev1.DeviceTaintRuleList](w, cycle.DeviceTaintRules, w.client.ResourceV1())
-		return
-	}
-	klog.FromContext(ctx).Info("DeviceTaintRules are not followed: they cannot be listed", "err", err)
-	w.feeds = append(w.feeds, w.awaitTaintRules)
-}
-
-// listsTaintRules returns nil if DeviceTaintRules can be listed.
-func (w *watches) listsTaintRules(ctx context.Context) error {
-	_, err := w.client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{Limit: 1})
-	return err
 }
 
 // awaitTaintRules waits until DeviceTaintRules can be listed, and then runs their feed.
 func (w *watches) awaitTaintRules(ctx context.Context) {
-	w.awaitKinds(ctx, "DeviceTaintRules", w.listsTaintRules, func() ([]cycle.Kind, []func(context.Context)) {
-		rules := feedOf[resourcev1.DeviceTaintRuleList](w, cycle.DeviceTaintRules, w.client.ResourceV1())
-		return []cycle.Kind{cycle.DeviceTaintRules}, []func(context.Context){rules}
+	awaitKind[resourcev1.DeviceTaintRuleList](ctx, w, cycle.DeviceTaintRules, w.client.ResourceV1())
+}
+
+// followIfListed adds a kind and its feed if the kind can be listed. Otherwise, it adds a feed that
+// waits until the kind is served and the permission is granted, and pods are scheduled without it.
+func followIfListed[L any, P listOf[L]](ctx context.Context, w *watches, kind cycle.Kind, client group) {
+	var err error
+	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
+		err = tryList(ctx, kind, client)
+		return isAnswered(err)
 	})
+	if err == nil {
+		followKind[L, P](w, kind, client)
+		return
+	}
+	klog.FromContext(ctx).Info("A kind is not followed: it cannot be listed", "kind", kind, "err", err)
+	w.feeds = append(w.feeds, func(ctx context.Context) { awaitKind[L, P](ctx, w, kind, client) })
+}
+
+// awaitKind waits until a kind can be listed, and then runs its feed.
+func awaitKind[L any, P listOf[L]](ctx context.Context, w *watches, kind cycle.Kind, client group) {
+	try := func(ctx context.Context) error { return tryList(ctx, kind, client) }
+	w.awaitKinds(ctx, string(kind), try, func() ([]cycle.Kind, []func(context.Context)) {
+		return []cycle.Kind{kind}, []func(context.Context){feedOf[L, P](w, kind, client)}
+	})
+}
+
+// tryList returns nil if a kind can be listed.
+func tryList(ctx context.Context, kind cycle.Kind, client group) error {
+	return client.RESTClient().Get().Resource(string(kind)).Param("limit", "1").Do(ctx).Error()
 }
 
 // checkServed returns nil if the API server serves this version of an API. client-go's discovery is
@@ -328,7 +339,7 @@ func (w *watches) awaitKinds(
 		}
 	}
 
-	klog.FromContext(ctx).Info("The API server serves "+what+" now", "version", resourcev1.SchemeGroupVersion)
+	klog.FromContext(ctx).Info("The API server serves " + what + " now")
 	kinds, feeds := follows()
 	w.see(cycle.Follows{Kinds: kinds})
 	var running sync.WaitGroup

@@ -62,11 +62,9 @@ func sinceMinor(r deploy.Right) int {
 	return 0
 }
 
-// ofPodGroups matches permissions that matter only where feature gates enable pod groups. Elsewhere
+// isOptional matches permissions that matter only with pod groups or gentle preemption. Elsewhere
 // the role system:kube-scheduler also lacks them.
-func ofPodGroups(r deploy.Right) bool {
-	return r.Group == "scheduling.k8s.io" && (strings.HasPrefix(r.Resource, "podgroups") || r.Resource == "compositepodgroups")
-}
+func isOptional(r deploy.Right) bool { return r.Group == "scheduling.k8s.io" }
 
 // Denied lists the permissions that a component needs on an API server of this version, but that
 // are denied to the user of the AccessCheck. lease is the scheduler's Lease as namespace/name;
@@ -78,7 +76,7 @@ func Denied(ctx context.Context, ask AccessCheck, part deploy.Part, version, lea
 	}
 
 	// Lacking these is not a fault, so do not query them.
-	rights = slices.DeleteFunc(rights, ofPodGroups)
+	rights = slices.DeleteFunc(rights, isOptional)
 	if minor := check.MinorOf(version); minor >= 0 {
 		rights = slices.DeleteFunc(rights, func(r deploy.Right) bool { return sinceMinor(r) > minor })
 	}
