@@ -59,20 +59,11 @@ const (
 // which Berth can replace before they leave, and by the options also pods of other controllers and
 // bare pods, but not of DaemonSets and nodes.
 func (o *Options) Holds(pod *v1.Pod) bool {
-	if pod.DeletionTimestamp != nil || rules.IsTerminal(pod) || !isReady(pod) {
+	if pod.DeletionTimestamp != nil || rules.IsTerminal(pod) || !rules.HasReadyCondition(pod) {
 		return false
 	}
 	kind := rules.ControllerKind(pod)
 	return kind == rules.ReplicaSet || o.holdsOthers() && kind != rules.DaemonSet && kind != rules.Node
-}
-
-func isReady(pod *v1.Pod) bool {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == v1.PodReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // Requested returns the time of the pod's first refused eviction. It ignores times in the future,

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 const (
@@ -61,31 +63,19 @@ func PodOf(pod *v1.Pod) Pod {
 // boundAt returns the time the scheduler bound the pod. A pod created with a node, without a
 // scheduler, was bound at its creation.
 func boundAt(pod *v1.Pod) time.Time {
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue && !c.LastTransitionTime.IsZero() {
-			return c.LastTransitionTime.Time
-		}
+	c := rules.PodCondition(&pod.Status, v1.PodScheduled)
+	if c == nil || c.Status != v1.ConditionTrue || c.LastTransitionTime.IsZero() {
+		return pod.CreationTimestamp.Time
 	}
-	return pod.CreationTimestamp.Time
+	return c.LastTransitionTime.Time
 }
 
 // isMarked reports whether the pod has the DisruptionTarget condition of a taint eviction, because
 // of a node taint or a device taint. Other reasons, such as a preemption, do not count.
 func isMarked(pod *v1.Pod) bool {
-	c := disruptionTarget(pod)
+	c := rules.PodCondition(&pod.Status, v1.DisruptionTarget)
 	return c != nil && c.Status == v1.ConditionTrue &&
 		(c.Reason == Reason && c.Message == Message || c.Reason == DeviceReason && c.Message == DeviceMessage)
-}
-
-// disruptionTarget returns the pod's condition of that type, or nil.
-func disruptionTarget(pod *v1.Pod) *v1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if pod.Status.Conditions[i].Type == v1.DisruptionTarget {
-			return &pod.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // Node is the part of a node that eviction depends on.

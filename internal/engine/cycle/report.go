@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file reports why a pod was not scheduled, in the event FailedScheduling and in the condition
@@ -98,12 +99,7 @@ func (s *common) written(item *queue.Item) *v1.PodCondition {
 	if t := item.Written; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < repeatAfter {
 		return &t.Condition
 	}
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled {
-			return c
-		}
-	}
-	return nil
+	return rules.PodCondition(&pod.Status, v1.PodScheduled)
 }
 
 // truncated cuts a message to the maximum length for an event.

@@ -210,12 +210,8 @@ func (h *reconstruction) sameSpec(object metav1.Object) bool {
 // isRejected reports whether the status of the pod shows that a scheduler has found it
 // unschedulable.
 func isRejected(pod *v1.Pod) bool {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
-			return true
-		}
-	}
-	return pod.Status.NominatedNodeName != "" && pod.Spec.NodeName == ""
+	c := rules.PodCondition(&pod.Status, v1.PodScheduled)
+	return c != nil && c.Status == v1.ConditionFalse || pod.Status.NominatedNodeName != "" && pod.Spec.NodeName == ""
 }
 
 // NextDue returns the time at which the next held event is processed. ok is false if no events are

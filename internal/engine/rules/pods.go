@@ -52,6 +52,23 @@ func IsBestEffort(pod *v1.Pod) bool {
 	return true
 }
 
+// PodCondition returns the condition of that type, or nil. It points into the status.
+func PodCondition(status *v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
+	for i := range status.Conditions {
+		if status.Conditions[i].Type == t {
+			return &status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// HasReadyCondition reports whether the pod's Ready condition is true. It returns false for a pod
+// without the condition.
+func HasReadyCondition(pod *v1.Pod) bool {
+	c := PodCondition(&pod.Status, v1.PodReady)
+	return c != nil && c.Status == v1.ConditionTrue
+}
+
 // IsTerminal reports whether the pod has run to its end. A terminal pod holds no resources, does
 // not count for constraints, and is never scheduled or evicted.
 func IsTerminal(pod *v1.Pod) bool {

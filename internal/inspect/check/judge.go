@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // Level is the severity of a finding. With --fail-on, the exit status of berth check depends on it;
@@ -120,11 +121,7 @@ func (j *judge) checkNodes() {
 			(kubelet > server || kubelet < server-3) {
 			old = append(old, node.Name+" "+node.Status.NodeInfo.KubeletVersion)
 		}
-		ready := false
-		for _, condition := range node.Status.Conditions {
-			ready = ready || condition.Type == "Ready" && condition.Status == "True"
-		}
-		if !ready {
+		if disruption.ReadinessOf(node) != v1.ConditionTrue {
 			away = append(away, node.Name)
 		}
 		if outdated := nodehealth.Outdated(node); len(outdated) > 0 {
@@ -133,10 +130,8 @@ func (j *judge) checkNodes() {
 				level, action = Problem, "no controller removes them: run kube-controller-manager's node-lifecycle-controller or Berth's controller"
 			}
 		}
-		for _, taint := range node.Spec.Taints {
-			if taint.Key == "node.cloudprovider.kubernetes.io/uninitialized" {
-				uninitialized = append(uninitialized, node.Name)
-			}
+		if slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) {
+			uninitialized = append(uninitialized, node.Name)
 		}
 	}
 

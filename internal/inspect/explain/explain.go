@@ -194,10 +194,8 @@ func deletionOf(p *v1.Pod) (since time.Time, grace string) {
 // leavingFor returns why a pod is being deleted, according to its condition DisruptionTarget; empty
 // without that condition, as after a deletion by a user.
 func leavingFor(p *v1.Pod) string {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
-			return fmt.Sprintf(" (%s: %s)", c.Reason, c.Message)
-		}
+	if c := rules.PodCondition(&p.Status, v1.DisruptionTarget); c != nil && c.Status == v1.ConditionTrue {
+		return fmt.Sprintf(" (%s: %s)", c.Reason, c.Message)
 	}
 	return ""
 }
@@ -226,10 +224,8 @@ func (e *explainer) whyStays() (text string) {
 // with any scheduler. Its time is the last transition of the condition, rather than the last
 // attempt.
 func (e *explainer) lastDecision() {
-	for i := range e.object.Status.Conditions {
-		if c := &e.object.Status.Conditions[i]; c.Type == v1.PodScheduled {
-			e.out.LastDecision = &LastDecision{At: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
-		}
+	if c := rules.PodCondition(&e.object.Status, v1.PodScheduled); c != nil {
+		e.out.LastDecision = &LastDecision{At: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
 	}
 }
 

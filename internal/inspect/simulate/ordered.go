@@ -170,10 +170,8 @@ func (p *pod) unreadySince() (since time.Time) {
 	if !p.unready || !p.marked.IsZero() {
 		return p.marked
 	}
-	for i := range p.object.Status.Conditions {
-		if c := &p.object.Status.Conditions[i]; c.Type == v1.PodReady {
-			since = c.LastTransitionTime.Time
-		}
+	if c := rules.PodCondition(&p.object.Status, v1.PodReady); c != nil {
+		since = c.LastTransitionTime.Time
 	}
 	return since
 }

@@ -231,13 +231,10 @@ func seemsUnready(p *pod) bool {
 // readySince returns the time since which the pod is ready: from its condition or, without one,
 // from its arrival on the node.
 func readySince(p *pod) time.Time {
-	since := p.since
-	for i := range p.object.Status.Conditions {
-		if c := &p.object.Status.Conditions[i]; c.Type == v1.PodReady && !c.LastTransitionTime.IsZero() {
-			since = c.LastTransitionTime.Time
-		}
+	if c := rules.PodCondition(&p.object.Status, v1.PodReady); c != nil && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime.Time
 	}
-	return since
+	return p.since
 }
 
 // scaleWorkload carries out a Scale. Scaling a ReplicaSet of a Deployment has no lasting effect,

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/kube/connect"
@@ -285,13 +286,12 @@ func (c *Client) StatusesOf(ctx context.Context, namespace string) (lines []stri
 
 // messageFor quotes the scheduler's message in a pod's status; empty without one.
 func messageFor(pod *v1.Pod) string {
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == v1.PodScheduled && condition.Message != "" {
-			return fmt.Sprintf("the scheduler wrote into the status of pod %s/%s, %s: %s", pod.Namespace, pod.Name,
-				condition.LastTransitionTime.UTC().Format("2006-01-02 15:04:05Z"), condition.Message)
-		}
+	c := rules.PodCondition(&pod.Status, v1.PodScheduled)
+	if c == nil || c.Message == "" {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("the scheduler wrote into the status of pod %s/%s, %s: %s", pod.Namespace, pod.Name,
+		c.LastTransitionTime.UTC().Format("2006-01-02 15:04:05Z"), c.Message)
 }
 
 // Source lists and watches a kind.

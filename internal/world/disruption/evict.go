@@ -304,12 +304,7 @@ func FailedSync(s *policyv1.PodDisruptionBudgetStatus) bool {
 // IsReady reports whether a pod is ready, and therefore counts as healthy. A pod of a manifest,
 // without any reported status, is considered ready.
 func IsReady(p *v1.Pod) bool {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return !reported(p)
+	return rules.HasReadyCondition(p) || !reported(p)
 }
 
 // reported reports whether a scheduler or a kubelet has written the pod's status.

@@ -145,7 +145,7 @@ func (c *cluster) notMade(namespace, owner string) string {
 // not running or not ready before comparing costs.
 func (c *cluster) whole(w rules.Owner) bool {
 	return !slices.ContainsFunc(c.PodsOf(w), func(p *v1.Pod) bool {
-		return p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning)
+		return p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!rules.HasReadyCondition(p) || p.Status.Phase != v1.PodRunning)
 	})
 }
 
@@ -168,7 +168,7 @@ func (c *cluster) forbids(victims []*v1.Pod) string {
 		}
 		var count disruption.Count
 		for p := range c.covered(b) {
-			count.AddPod(p, ready(p))
+			count.AddPod(p, rules.HasReadyCondition(p))
 		}
 		s := count.Status(b, c.Workloads())
 		// Scaling back removes as many expected pods as healthy pods.
@@ -249,7 +249,7 @@ func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Po
 		switch {
 		case p.Spec.NodeName == "":
 			return 2
-		case p.Spec.NodeName == to && ready(p):
+		case p.Spec.NodeName == to && rules.HasReadyCondition(p):
 			return 0
 		}
 		return 1
@@ -259,14 +259,5 @@ func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Po
 		// Among pods of equal rank, the oldest pod most likely replaces this victim. The UID makes
 		// the choice deterministic.
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
-	})
-}
-
-// ready reports whether the pod's Ready condition is true. Unlike [disruption.IsReady], it treats a
-// pod without the condition as not ready, because in a cluster the kubelet reports the condition.
-func ready(p *v1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodReady &&
-			c.Status == v1.ConditionTrue
 	})
 }

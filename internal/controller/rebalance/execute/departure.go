@@ -133,10 +133,8 @@ func homeless(next *v1.Pod) string {
 
 // unschedulable returns the scheduler's message about a pod.
 func unschedulable(p *v1.Pod) string {
-	for i := range p.Status.Conditions {
-		if cond := &p.Status.Conditions[i]; cond.Type == v1.PodScheduled && cond.Status == v1.ConditionFalse && cond.Message != "" {
-			return ": " + cond.Message
-		}
+	if c := rules.PodCondition(&p.Status, v1.PodScheduled); c != nil && c.Status == v1.ConditionFalse && c.Message != "" {
+		return ": " + c.Message
 	}
 	return ""
 }

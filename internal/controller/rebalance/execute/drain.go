@@ -232,7 +232,7 @@ func (d *Drainer) settles(object metav1.Object) {
 		of = "ReplicaSet/" + o.Name
 	case *v1.Pod:
 		owner := metav1.GetControllerOfNoCopy(o)
-		if owner == nil || !ready(o) {
+		if owner == nil || !rules.HasReadyCondition(o) {
 			return
 		}
 		of = "ReplicaSet/" + owner.Name

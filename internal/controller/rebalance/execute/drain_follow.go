@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world"
 )
@@ -199,7 +200,7 @@ func (c *cluster) unreadyOf(namespace, budget string) string {
 	}
 	var list []*v1.Pod
 	for p := range c.covered(b) {
-		if p.DeletionTimestamp == nil && !ready(p) {
+		if p.DeletionTimestamp == nil && !rules.HasReadyCondition(p) {
 			list = append(list, p)
 		}
 	}
@@ -238,7 +239,7 @@ func (ss *surges) explain(s *surge, victims []*v1.Pod, next *v1.Pod) {
 	switch {
 	case next == nil:
 		why = cmp.Or(ss.cluster.notMade(s.Namespace, s.Owner), "no additional pod has been created yet")
-	case !ready(next):
+	case !rules.HasReadyCondition(next):
 		why = "its successor " + unreadiness(next)
 	}
 	if why != "" && why != s.reported {

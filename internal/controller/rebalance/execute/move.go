@@ -27,7 +27,7 @@ func (c *Core) start(m *rebalance.Move) {
 	}
 
 	f := &Flight{Move: *m, OwnerUID: rules.OwnerOf(victim).UID, Begun: metav1.NewTime(c.wall().Truncate(time.Second)),
-		Unready: !ready(victim)}
+		Unready: !rules.HasReadyCondition(victim)}
 	// Next and Improves only explain the plan, and would enlarge the journal.
 	f.Next, f.Improves = nil, nil
 	c.move = departureOf(f)
@@ -178,7 +178,7 @@ func (c *Core) followLanded(next *v1.Pod) {
 		m.landed = c.now
 	}
 	// The successor of an unready victim need not become ready.
-	if !ready(next) && !m.flight.Unready {
+	if !rules.HasReadyCondition(next) && !m.flight.Unready {
 		c.wait(m.landed.Add(unreadyFor), Unready, fmt.Sprintf("the successor %s on %s does not become ready", next.Name, node))
 		return
 	}

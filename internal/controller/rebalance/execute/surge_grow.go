@@ -194,7 +194,7 @@ func failing(p *v1.Pod) string {
 // without an eviction: fewer healthy pods, once the scale is restored, may violate a budget that
 // also covers other workloads.
 func (ss *surges) removable(victims []*v1.Pod, next *v1.Pod) string {
-	if next == nil || !ready(next) {
+	if next == nil || !rules.HasReadyCondition(next) {
 		return "its successor is not ready"
 	}
 	return ss.cluster.forbids(victims)

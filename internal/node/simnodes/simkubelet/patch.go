@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // The patches are strategic merge patches, like a kubelet's. They contain only changed fields. They
@@ -48,7 +50,7 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 
 	for i := range is.Conditions {
 		c := &is.Conditions[i]
-		if old := podCondition(was, c.Type); old == nil || !semanticEqual(old, c) {
+		if old := rules.PodCondition(was, c.Type); old == nil || !semanticEqual(old, c) {
 			conditions = append(conditions, conditionPatch{
 				Type: string(c.Type), Status: c.Status, Reason: orNull(c.Reason), Message: orNull(c.Message),
 				LastTransitionTime: c.LastTransitionTime, ObservedGeneration: c.ObservedGeneration,
@@ -59,7 +61,7 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	// A removed condition, such as one about a resize, must be deleted by name: a strategic merge
 	// patch keeps omitted conditions.
 	for i := range was.Conditions {
-		if podCondition(is, was.Conditions[i].Type) == nil {
+		if rules.PodCondition(is, was.Conditions[i].Type) == nil {
 			conditions = append(conditions, map[string]any{"type": was.Conditions[i].Type, "$patch": "delete"})
 		}
 	}

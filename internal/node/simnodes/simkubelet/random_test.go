@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // TestAnyCourseOfEvents verifies the invariants after every step of a random sequence: pods are
@@ -125,7 +127,7 @@ func check(t *rapid.T, w *world, containers map[string]string) {
 			}
 			containers[key] = cs.ContainerID
 		}
-		if c := podCondition(st, v1.PodReady); c.Status == v1.ConditionTrue && st.Phase != v1.PodRunning {
+		if c := rules.PodCondition(st, v1.PodReady); c.Status == v1.ConditionTrue && st.Phase != v1.PodRunning {
 			t.Fatalf("pod %s: Ready and %s", name, st.Phase)
 		}
 	}

@@ -170,7 +170,7 @@ func (p *play) containersReady() (bool, string, string) {
 func (p *play) gatesClosed() string {
 	var closed []string
 	for _, gate := range p.pod.Spec.ReadinessGates {
-		switch c := podCondition(p.status, gate.ConditionType); {
+		switch c := rules.PodCondition(p.status, gate.ConditionType); {
 		case c == nil:
 			closed = append(closed, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
 		case c.Status != v1.ConditionTrue:
@@ -188,7 +188,7 @@ func (p *play) setCondition(kind v1.PodConditionType, is bool, reason, message s
 	if is {
 		status = v1.ConditionTrue
 	}
-	c := podCondition(p.status, kind)
+	c := rules.PodCondition(p.status, kind)
 	if c == nil {
 		p.status.Conditions = append(p.status.Conditions, v1.PodCondition{Type: kind})
 		c = &p.status.Conditions[len(p.status.Conditions)-1]
@@ -197,16 +197,6 @@ func (p *play) setCondition(kind v1.PodConditionType, is bool, reason, message s
 		c.LastTransitionTime = toSeconds(p.now)
 	}
 	c.Status, c.Reason, c.Message, c.ObservedGeneration = status, reason, message, p.pod.Generation
-}
-
-// podCondition returns the condition of that type, or nil. It points into st.
-func podCondition(st *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
-	for i := range st.Conditions {
-		if st.Conditions[i].Type == kind {
-			return &st.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // isTerminal reports whether a phase is final.

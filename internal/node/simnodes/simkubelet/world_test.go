@@ -15,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // world is an API server in memory, a fleet on it, and a clock: the fleet's actions are applied
@@ -281,7 +283,7 @@ func describePod(pod *v1.Pod) string {
 	}
 	parts := []string{fmt.Sprintf("%s %d/%d", st.Phase, ready, len(pod.Spec.Containers))}
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if c := podCondition(st, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
+	if c := rules.PodCondition(st, v1.PodReady); c != nil && c.Status == v1.ConditionTrue {
 		add("Ready")
 	}
 	if st.Reason != "" {
@@ -297,10 +299,10 @@ func describePod(pod *v1.Pod) string {
 			add("%s:restarts=%d", cs.Name, cs.RestartCount)
 		}
 	}
-	if c := podCondition(st, v1.PodReady); c != nil && c.Reason == "ReadinessGatesNotReady" {
+	if c := rules.PodCondition(st, v1.PodReady); c != nil && c.Reason == "ReadinessGatesNotReady" {
 		add("(%s)", c.Message)
 	}
-	if c := podCondition(st, v1.PodResizePending); c != nil {
+	if c := rules.PodCondition(st, v1.PodResizePending); c != nil {
 		add("resize %s (%s)", c.Reason, c.Message)
 	}
 	return strings.Join(parts, " ")
