@@ -9,6 +9,8 @@ import (
 
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Default applies, in place, the API server's defaults for a decoded pod (SetObjectDefaults_Pod).
@@ -63,13 +65,13 @@ func defaultSpec(spec *v1.PodSpec) {
 	if spec.SecurityContext == nil {
 		spec.SecurityContext = &v1.PodSecurityContext{}
 	}
-	setDefault(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	rules.SetDefault(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	// Like upstream, for pods but not for pod templates.
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		spec.TerminationGracePeriodSeconds = new(int64(1))
 	}
 
-	setDefault(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
+	rules.SetDefault(&spec.EnableServiceLinks, v1.DefaultEnableServiceLinks)
 	spec.SchedulerName = cmp.Or(spec.SchedulerName, v1.DefaultSchedulerName)
 
 	// Old clients use the deprecated name of the account; both fields must agree.
@@ -122,7 +124,7 @@ func defaultContainer(c *v1.Container) {
 		if from := c.Env[i].ValueFrom; from != nil {
 			defaultFieldRef(from.FieldRef)
 			if from.FileKeyRef != nil {
-				setDefault(&from.FileKeyRef.Optional, false)
+				rules.SetDefault(&from.FileKeyRef.Optional, false)
 			}
 		}
 	}
@@ -170,7 +172,7 @@ func defaultProbe(probe *v1.Probe) {
 	}
 	defaultHTTPGet(probe.HTTPGet)
 	if probe.GRPC != nil {
-		setDefault(&probe.GRPC.Service, "")
+		rules.SetDefault(&probe.GRPC.Service, "")
 	}
 }
 
@@ -190,11 +192,6 @@ func defaultFieldRef(ref *v1.ObjectFieldSelector) {
 	}
 }
 
-// setDefault sets a nil field. A pointer to a zero value counts as set.
-func setDefault[T any](field **T, value T) {
-	*field = cmp.Or(*field, &value)
-}
-
 // fileMode is the default mode of files from the API: secrets, config maps, the pod's own fields.
 const fileMode int32 = 0o644
 
@@ -211,17 +208,17 @@ func defaultVolume(volume *v1.Volume) {
 
 	// The empty type is a valid type: it skips checks before the mount.
 	if volume.HostPath != nil {
-		setDefault(&volume.HostPath.Type, v1.HostPathUnset)
+		rules.SetDefault(&volume.HostPath.Type, v1.HostPathUnset)
 	}
 	if volume.Secret != nil {
-		setDefault(&volume.Secret.DefaultMode, fileMode)
+		rules.SetDefault(&volume.Secret.DefaultMode, fileMode)
 	}
 
 	if volume.ConfigMap != nil {
-		setDefault(&volume.ConfigMap.DefaultMode, fileMode)
+		rules.SetDefault(&volume.ConfigMap.DefaultMode, fileMode)
 	}
 	if volume.DownwardAPI != nil {
-		setDefault(&volume.DownwardAPI.DefaultMode, fileMode)
+		rules.SetDefault(&volume.DownwardAPI.DefaultMode, fileMode)
 		defaultItems(volume.DownwardAPI.Items)
 	}
 
@@ -231,7 +228,7 @@ func defaultVolume(volume *v1.Volume) {
 	if volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil {
 		// The template becomes a PersistentVolumeClaim, and gets its defaults.
 		claim := &volume.Ephemeral.VolumeClaimTemplate.Spec
-		setDefault(&claim.VolumeMode, v1.PersistentVolumeFilesystem)
+		rules.SetDefault(&claim.VolumeMode, v1.PersistentVolumeFilesystem)
 		roundUp(claim.Resources.Limits)
 		roundUp(claim.Resources.Requests)
 	}
@@ -242,14 +239,14 @@ func defaultVolume(volume *v1.Volume) {
 // defaultProjected sets the default mode of the files and the default lifetime of tokens.
 func defaultProjected(projected *v1.ProjectedVolumeSource) {
 	const hour int64 = 3600
-	setDefault(&projected.DefaultMode, fileMode)
+	rules.SetDefault(&projected.DefaultMode, fileMode)
 	for i := range projected.Sources {
 		source := &projected.Sources[i]
 		if source.DownwardAPI != nil {
 			defaultItems(source.DownwardAPI.Items)
 		}
 		if source.ServiceAccountToken != nil {
-			setDefault(&source.ServiceAccountToken.ExpirationSeconds, hour)
+			rules.SetDefault(&source.ServiceAccountToken.ExpirationSeconds, hour)
 		}
 	}
 }
@@ -283,9 +280,9 @@ func defaultOfOldKinds(volume *v1.Volume) {
 	}
 
 	if disk := volume.AzureDisk; disk != nil {
-		setDefault(&disk.CachingMode, v1.AzureDataDiskCachingReadWrite)
-		setDefault(&disk.FSType, "ext4")
-		setDefault(&disk.ReadOnly, false)
-		setDefault(&disk.Kind, v1.AzureSharedBlobDisk)
+		rules.SetDefault(&disk.CachingMode, v1.AzureDataDiskCachingReadWrite)
+		rules.SetDefault(&disk.FSType, "ext4")
+		rules.SetDefault(&disk.ReadOnly, false)
+		rules.SetDefault(&disk.Kind, v1.AzureSharedBlobDisk)
 	}
 }

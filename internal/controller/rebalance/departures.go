@@ -52,9 +52,6 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 	return waits
 }
 
-// falseFirst orders false before true.
-func falseFirst(a, b bool) int { return cmp.Compare(boolToInt(a), boolToInt(b)) }
-
 // planDepartures plans the departures of the pods in turn. When it returns, all departures have
 // been made in the world.
 func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure) {

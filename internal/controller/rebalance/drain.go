@@ -162,7 +162,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	}
 	w.forgetLeaving(leaving.Nodes)
 	slices.SortStableFunc(list, func(a, b *pod) int {
-		return cmp.Or(falseFirst(w.comesLate(a), w.comesLate(b)),
+		return cmp.Or(rules.FalseFirst(w.comesLate(a), w.comesLate(b)),
 			cmp.Compare(leaving.graceOf(b.object), leaving.graceOf(a.object)), bySize(a, b))
 	})
 	// Budgets are spent in this order. Then the pods that must wait for a budget are moved to the
@@ -176,7 +176,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	if plan.Stranded() > 0 {
 		w.Undo(mark)
 		slices.SortStableFunc(list, func(a, b *pod) int {
-			return cmp.Or(waitsLast(a, b), falseFirst(w.comesLate(a), w.comesLate(b)), bySize(a, b))
+			return cmp.Or(waitsLast(a, b), rules.FalseFirst(w.comesLate(a), w.comesLate(b)), bySize(a, b))
 		})
 		largest := &Draining{}
 		if largest.Pods = w.planDepartures(list, leaving, waits); largest.Stranded() < plan.Stranded() {

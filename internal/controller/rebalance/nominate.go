@@ -10,6 +10,7 @@ import (
 	"maps"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // candidate is a pod nominated by a goal, with its gain.
@@ -80,7 +81,7 @@ func (l *nominations) next() *candidate {
 // Less orders the candidates; with the methods below, it implements heap.Interface.
 func (l *nominations) Less(i, j int) bool {
 	a, b := l.list[i], l.list[j]
-	order := cmp.Compare(boolToInt(a.avoid), boolToInt(b.avoid))
+	order := rules.FalseFirst(a.avoid, b.avoid)
 	if order == 0 && l.st.order != nil {
 		order = l.st.order(a.pod, b.pod)
 	}

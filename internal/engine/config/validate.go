@@ -16,6 +16,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // validateSpec checks everything except the existence of the plugins (see resolvePlugins). All
@@ -101,7 +102,7 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 		if profile.SchedulerName == nil || *profile.SchedulerName == "" {
 			errs = append(errs, field.Required(path.Child("schedulerName"), ""))
 			// The following checks need a name to report further errors.
-			setDefault(&profiles[i].SchedulerName, "")
+			rules.SetDefault(&profiles[i].SchedulerName, "")
 		}
 		errs = append(errs, validatePercentage(path.Child("percentageOfNodesToScore"), profile.PercentageOfNodesToScore).ToAggregate())
 		errs = append(errs, validateRemoved(path, profile).ToAggregate(),

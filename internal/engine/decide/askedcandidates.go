@@ -32,12 +32,7 @@ type askedCandidates struct {
 
 // asks reports whether any filter must run on each node.
 func (t *hypothesis) asks() bool {
-	for _, judge := range t.questions.judges {
-		if judge != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.questions.judges, func(j judge) bool { return j != nil })
 }
 
 // askCandidates refreshes the cached costs. Filters that read the pods of a node run here, on all
@@ -149,33 +144,9 @@ func (a *askedCandidates) compareBlock(block int) {
 }
 
 // cheapestNode is the counterpart of candidates.cheapestNode with the filters applied, and makes
-// the same draws. It skips a block if its cheapest node costs more than the best node so far, since
-// filters cannot reduce the cost of a block.
+// the same draws.
 func (a *askedCandidates) cheapestNode(t *tie, preferred int32) int32 {
-	best, ties := none, 0
-	for block := range a.cheapest {
-		node := a.cheapest[block]
-		if node == none || best != none && a.costOf(node).compare(a.costOf(best)) > 0 {
-			continue
-		}
-		if node = a.askBlock(block); node == none {
-			continue
-		}
-
-		order := -1
-		if best != none {
-			order = a.costOf(node).compare(a.costOf(best))
-		}
-		switch {
-		case order < 0:
-			best, ties = node, 1
-		case order == 0:
-			if ties++; t.draw(ties) == 0 {
-				best = node
-			}
-		}
-	}
-
+	best := cheapestOf(a.cheapest, t, a.costOf, a.askBlock)
 	if best != none && preferred != none && int(preferred) < len(a.byNode) {
 		if p := a.costOf(preferred); p.candidate && p.compare(a.costOf(best)) == 0 && !a.isOut(preferred) && a.suits(preferred) {
 			return preferred

@@ -35,14 +35,33 @@ type candidates struct {
 // cheapestNode returns the cheapest node, or none. Ties are broken in favor of the preferred node
 // if it is among the cheapest nodes, otherwise at random.
 func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {
+	costOf := func(node int32) *cost { return &c.byNode[node] }
+	best := cheapestOf(c.cheapest, t, costOf, func(block int) int32 { return c.cheapest[block] })
+	if best != none && preferred != none && int(preferred) < len(c.byNode) {
+		if p := &c.byNode[preferred]; p.candidate && p.compare(&c.byNode[best]) == 0 {
+			return preferred
+		}
+	}
+	return best
+}
+
+// cheapestOf returns the cheapest node of all blocks, or none. Ties are broken at random. ask
+// returns the cheapest node of a block that passes the filters, or none. It is not called for a
+// block whose cheapest node costs more than the best node so far, since filters cannot reduce the
+// cost of a block.
+func cheapestOf(cheapest []int32, t *tie, costOf func(node int32) *cost, ask func(block int) int32) int32 {
 	best, ties := none, 0
-	for _, node := range c.cheapest {
-		if node == none {
+	for block, node := range cheapest {
+		if node == none || best != none && costOf(node).compare(costOf(best)) > 0 {
 			continue
 		}
+		if node = ask(block); node == none {
+			continue
+		}
+
 		order := -1
 		if best != none {
-			order = c.byNode[node].compare(&c.byNode[best])
+			order = costOf(node).compare(costOf(best))
 		}
 		switch {
 		case order < 0:
@@ -51,12 +70,6 @@ func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {
 			if ties++; t.draw(ties) == 0 {
 				best = node
 			}
-		}
-	}
-
-	if best != none && preferred != none && int(preferred) < len(c.byNode) {
-		if p := &c.byNode[preferred]; p.candidate && p.compare(&c.byNode[best]) == 0 {
-			return preferred
 		}
 	}
 	return best

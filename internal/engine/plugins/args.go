@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	config "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // defaultResources are scored if the arguments list no resources, as in upstream. Both weights
@@ -46,13 +48,13 @@ func completeArgs[T any, P interface {
 func SetArgsDefaults(args any) {
 	switch a := args.(type) {
 	case *config.DefaultPreemptionArgs:
-		setDefault(&a.MinCandidateNodesPercentage, 10)
-		setDefault(&a.MinCandidateNodesAbsolute, 100)
+		rules.SetDefault(&a.MinCandidateNodesPercentage, 10)
+		rules.SetDefault(&a.MinCandidateNodesAbsolute, 100)
 	case *config.InterPodAffinityArgs:
-		setDefault(&a.HardPodAffinityWeight, 1)
+		rules.SetDefault(&a.HardPodAffinityWeight, 1)
 	case *config.VolumeBindingArgs:
 		// Ten minutes, like upstream.
-		setDefault(&a.BindTimeoutSeconds, 600)
+		rules.SetDefault(&a.BindTimeoutSeconds, 600)
 		if len(a.Shape) == 0 { // prefers nodes with little storage taken
 			a.Shape = []config.UtilizationShapePoint{{Utilization: 0, Score: maxShapeScore}, {Utilization: 100, Score: 0}}
 		}
@@ -68,16 +70,8 @@ func SetArgsDefaults(args any) {
 	case *FragmentationArgs:
 		setFragmentationDefaults(a)
 	case *config.DynamicResourcesArgs:
-		setDefault(&a.FilterTimeout, metav1.Duration{Duration: config.DynamicResourcesFilterTimeoutDefault})
-		setDefault(&a.BindingTimeout, metav1.Duration{Duration: config.DynamicResourcesBindingTimeoutDefault})
-	}
-}
-
-// setDefault fills in an optional field. Only nil counts as unset: an explicit zero is kept, so
-// that [ValidateArgs] can refuse it.
-func setDefault[T any](field **T, value T) {
-	if *field == nil {
-		*field = &value
+		rules.SetDefault(&a.FilterTimeout, metav1.Duration{Duration: config.DynamicResourcesFilterTimeoutDefault})
+		rules.SetDefault(&a.BindingTimeout, metav1.Duration{Duration: config.DynamicResourcesBindingTimeoutDefault})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world"
 )
 
@@ -50,7 +51,7 @@ func (f *fixer) isRemovable(p *cluster.Pod) bool { return !p.Terminating && p.Cl
 // byLoss orders pods by the loss their deletion causes, smallest first, and pods protected by a
 // budget last.
 func (f *fixer) byLoss(a, b *cluster.Pod) int {
-	return cmp.Or(boolCompare(f.isProtected(a), f.isProtected(b)), byValue(a, b))
+	return cmp.Or(rules.FalseFirst(f.isProtected(a), f.isProtected(b)), byValue(a, b))
 }
 
 // isProtected reports whether a disruption budget forbids evicting the pod now, even by itself.

@@ -286,7 +286,7 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 
 	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
 		x, y := a.Class.Priority >= f.pod.Class.Priority, b.Class.Priority >= f.pod.Class.Priority
-		return cmp.Or(boolCompare(f.isProtected(a), f.isProtected(b)), boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
+		return cmp.Or(rules.FalseFirst(f.isProtected(a), f.isProtected(b)), rules.FalseFirst(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
 	})
 
 	var going []*cluster.Pod
@@ -313,15 +313,4 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	}
 
 	return nil
-}
-
-// boolCompare orders false before true.
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // recordEvaluation records an evaluation: the scores of the best nodes, and the rejected nodes by
@@ -104,7 +105,7 @@ func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Ev
 	}
 
 	slices.SortFunc(list, func(a, b *decide.NodeVerdict) int {
-		return cmp.Or(b.Compare(a), boolCompare(a.Node.Name != own, b.Node.Name != own), cmp.Compare(a.Node.Name, b.Node.Name))
+		return cmp.Or(b.Compare(a), rules.FalseFirst(a.Node.Name != own, b.Node.Name != own), cmp.Compare(a.Node.Name, b.Node.Name))
 	})
 	details := map[string]func(*cluster.Node) string{}
 	for _, scorer := range profile.Scorers {

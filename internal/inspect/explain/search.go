@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -224,7 +225,7 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 // because a quota may have room for the pod only after the other changes.
 func (s *search) publishChanges(edits []*edit) (list []Change) {
 	edits = slices.Clone(edits)
-	slices.SortStableFunc(edits, func(a, b *edit) int { return boolCompare(a.pod != nil, b.pod != nil) })
+	slices.SortStableFunc(edits, func(a, b *edit) int { return rules.FalseFirst(a.pod != nil, b.pod != nil) })
 	first, before := -1, ""
 	var kinds []string
 	var alter alterations

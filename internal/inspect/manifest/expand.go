@@ -76,7 +76,7 @@ func (s *Set) Expand(seed int64) {
 func (s *Set) defaultReplicas() {
 	for _, object := range s.Controllers() {
 		if replicas := workload.ReplicasOf(object); replicas != nil {
-			setDefault(replicas, 1)
+			rules.SetDefault(replicas, 1)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func prepareNamespace(namespace *v1.Namespace) field.ErrorList {
 // prepareVolume sets the defaults of a volume. Without a status, it sets the phase to Available or
 // Bound, like the volume's controller.
 func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
-	setDefault(&volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+	rules.SetDefault(&volume.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
 	volume.Spec.PersistentVolumeReclaimPolicy = cmp.Or(volume.Spec.PersistentVolumeReclaimPolicy, v1.PersistentVolumeReclaimRetain)
 	if volume.Status.Phase == "" {
 		// A volume bound to a claim has the claim's UID; otherwise its controller would have set it
@@ -90,15 +90,15 @@ func prepareClaim(claim *v1.PersistentVolumeClaim) field.ErrorList {
 
 // preparePriorityClass sets the default preemption policy.
 func preparePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
-	setDefault(&class.PreemptionPolicy, v1.PreemptLowerPriority)
+	rules.SetDefault(&class.PreemptionPolicy, v1.PreemptLowerPriority)
 	return rules.ValidatePriorityClass(class)
 }
 
 // prepareStorageClass sets the defaults of a storage class. An unknown binding mode is a fault,
 // because the scheduler would need to guess when to bind.
 func prepareStorageClass(class *storagev1.StorageClass) field.ErrorList {
-	setDefault(&class.ReclaimPolicy, v1.PersistentVolumeReclaimDelete)
-	setDefault(&class.VolumeBindingMode, storagev1.VolumeBindingImmediate)
+	rules.SetDefault(&class.ReclaimPolicy, v1.PersistentVolumeReclaimDelete)
+	rules.SetDefault(&class.VolumeBindingMode, storagev1.VolumeBindingImmediate)
 	errs := rules.ValidateMeta(&class.ObjectMeta, false)
 	if mode := *class.VolumeBindingMode; mode != storagev1.VolumeBindingImmediate && mode != storagev1.VolumeBindingWaitForFirstConsumer {
 		errs = append(errs, field.NotSupported(field.NewPath("volumeBindingMode"), mode,
@@ -110,8 +110,8 @@ func prepareStorageClass(class *storagev1.StorageClass) field.ErrorList {
 // prepareDriver sets the defaults of a CSI driver: it requires attachment, and publishes no
 // capacities.
 func prepareDriver(driver *storagev1.CSIDriver) field.ErrorList {
-	setDefault(&driver.Spec.AttachRequired, true)
-	setDefault(&driver.Spec.StorageCapacity, false)
+	rules.SetDefault(&driver.Spec.AttachRequired, true)
+	rules.SetDefault(&driver.Spec.StorageCapacity, false)
 	return rules.ValidateMeta(&driver.ObjectMeta, false)
 }
 
@@ -199,10 +199,10 @@ func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList 
 func prepareJob(job *batchv1.Job) field.ErrorList {
 	// Set the defaults only if both are missing: with only a parallelism, completions stay unset.
 	if job.Spec.Parallelism == nil && job.Spec.Completions == nil {
-		setDefault(&job.Spec.Completions, 1)
+		rules.SetDefault(&job.Spec.Completions, 1)
 	}
-	setDefault(&job.Spec.Parallelism, 1)
-	setDefault(&job.Spec.CompletionMode, batchv1.NonIndexedCompletion)
+	rules.SetDefault(&job.Spec.Parallelism, 1)
+	rules.SetDefault(&job.Spec.CompletionMode, batchv1.NonIndexedCompletion)
 	spec := field.NewPath("spec")
 	pod := &v1.Pod{Spec: job.Spec.Template.Spec}
 	admission.Default(pod)
@@ -258,9 +258,4 @@ func countOfPods(value *int32, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be at most %d to be simulated", workload.Most))}
 	}
 	return nil
-}
-
-// setDefault sets a nil field.
-func setDefault[T any](field **T, value T) {
-	*field = cmp.Or(*field, &value)
 }

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file implements searches and selections. Both iterate over all nodes or pods, which is fast
@@ -141,19 +143,8 @@ func (p *Pod) searchName(text string) string {
 func sortFound[T any](list []T, text string, name func(T) string) {
 	slices.SortFunc(list, func(a, b T) int {
 		x, y := name(a), name(b)
-		return cmp.Or(-compareBool(strings.HasPrefix(x, text), strings.HasPrefix(y, text)), cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
+		return cmp.Or(-rules.FalseFirst(strings.HasPrefix(x, text), strings.HasPrefix(y, text)), cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
 	})
-}
-
-// compareBool orders false before true.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 // Chosen lists pods, and counts all of them on their nodes.

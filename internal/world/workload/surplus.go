@@ -50,7 +50,7 @@ type Replica struct {
 //	the UID, so that the order is total
 func CompareSurplus(a, b *Replica, together map[string]int, now time.Time) int {
 	order := cmp.Or(
-		trueFirst(a.Node == "", b.Node == ""), cmp.Compare(a.Phase, b.Phase), trueFirst(!a.Ready, !b.Ready),
+		rules.FalseFirst(a.Node != "", b.Node != ""), cmp.Compare(a.Phase, b.Phase), rules.FalseFirst(a.Ready, b.Ready),
 		cmp.Compare(rules.DeletionCost(a.Object), rules.DeletionCost(b.Object)), cmp.Compare(together[b.Node], together[a.Node]),
 	)
 	// Like upstream, ignore restarts and ages in this case.
@@ -58,17 +58,6 @@ func CompareSurplus(a, b *Replica, together map[string]int, now time.Time) int {
 		return cmp.Or(compareAge(now, a.Since, b.Since), cmp.Compare(a.UID, b.UID))
 	}
 	return cmp.Or(order, compareRestarts(a.Object, b.Object), compareAge(now, a.Created, b.Created), cmp.Compare(a.UID, b.UID))
-}
-
-// trueFirst orders true before false, like cmp.Compare for numbers.
-func trueFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
 }
 
 // compareRestarts orders pods with more container restarts first. If these are equal, restarts of
