@@ -143,11 +143,7 @@ func (e *explanation) findPods(w *simulate.World, of string) (found []simulate.F
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range w.Each() {
-		if scope.Covers(f) {
-			found = append(found, f)
-		}
-	}
+	found = slices.DeleteFunc(w.Each(), func(f simulate.Found) bool { return !scope.Covers(f) })
 	if len(found) == 0 {
 		where := "in any namespace"
 		if !e.allNamespaces {

@@ -37,14 +37,8 @@ func startAnew(r *request) error {
 	case broughtNoTolerations(r.pod):
 		list = slices.DeleteFunc(slices.Clone(list), func(t v1.Toleration) bool { return isGiven(t) || ofAPIServer(t) })
 	case marker >= 0:
-		// Limit the capacity, so that appending does not overwrite the pod's own list.
-		kept := list[:marker:marker]
-		for _, t := range list[marker:] {
-			if ofAPIServer(t) || !isGiven(t) {
-				kept = append(kept, t)
-			}
-		}
-		list = kept
+		rest := slices.DeleteFunc(slices.Clone(list[marker:]), func(t v1.Toleration) bool { return !ofAPIServer(t) && isGiven(t) })
+		list = slices.Concat(list[:marker], rest)
 	default:
 		class := newTolerationSet(tolerationsOfClass(r))
 		for len(list) > 0 && class.has(&list[len(list)-1]) {

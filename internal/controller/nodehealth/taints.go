@@ -34,18 +34,15 @@ func IsOwn(taint *v1.Taint) bool {
 
 // Outdated returns the taints of a Ready node that its state does not require, and that node health
 // would remove.
-func Outdated(node *v1.Node) (list []v1.Taint) {
+func Outdated(node *v1.Node) []v1.Taint {
 	n := NodeOf(node)
 	if n.readyStatus() != v1.ConditionTrue {
 		return nil
 	}
 	want := n.wantedTaints(false)
-	for _, t := range n.Taints {
-		if IsOwn(&t) && !slices.ContainsFunc(want, func(w v1.Taint) bool { return w.MatchTaint(&t) }) {
-			list = append(list, t)
-		}
-	}
-	return list
+	return slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool {
+		return !IsOwn(&t) || slices.ContainsFunc(want, func(w v1.Taint) bool { return w.MatchTaint(&t) })
+	})
 }
 
 // isEvicting reports whether a taint evicts because of the node's health.

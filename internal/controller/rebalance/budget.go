@@ -66,15 +66,12 @@ func (w *world) countBare(of *policyv1.PodDisruptionBudget) (count int) {
 // Eviction API refuses a pod covered by more than one; see [disruption.MayEvict].
 func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 	list, known := pt.covering[p.Class.ID]
-	if known {
-		return list
+	if !known {
+		list = slices.DeleteFunc(slices.Clone(pt.budgets), func(b *budget) bool {
+			return b.Namespace != p.Namespace() || !b.selector.Matches(p.Class.Labels)
+		})
+		pt.covering[p.Class.ID] = list
 	}
-	for _, b := range pt.budgets {
-		if b.Namespace == p.Namespace() && b.selector.Matches(p.Class.Labels) {
-			list = append(list, b)
-		}
-	}
-	pt.covering[p.Class.ID] = list
 	return list
 }
 

@@ -101,13 +101,9 @@ const widest = 64
 // these moves in turn, and spares a pod if the pending pod fits without its move.
 func (st *strategy) makeRoom(s *search, p *pod) bool {
 	w := st.w
-	var list []*cluster.Node
-	for _, n := range w.c.Nodes {
-		if n != nil && !isClosed(n) && w.whyLeaving(n) == "" && st.sees(n) && w.suitsPod(p, n) {
-			list = append(list, n)
-		}
-	}
-
+	list := slices.DeleteFunc(slices.Clone(w.c.Nodes), func(n *cluster.Node) bool {
+		return n == nil || isClosed(n) || w.whyLeaving(n) != "" || !st.sees(n) || !w.suitsPod(p, n)
+	})
 	slices.SortFunc(list, func(a, b *cluster.Node) int {
 		return cmp.Or(cmp.Compare(spareFraction(b, p), spareFraction(a, p)), cmp.Compare(a.Name, b.Name))
 	})

@@ -314,13 +314,10 @@ func countMisfits(k *concern, p *pod, n *cluster.Node) (wrong int64) {
 // repellingTaints returns the NoSchedule taints not tolerated by the pod. NoExecute taints are left
 // to the eviction controller. A cordon and Berth's own taint do not affect pods already on the
 // node.
-func repellingTaints(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
-	for _, t := range plugins.Untolerated(p, n) {
-		if t.Effect == v1.TaintEffectNoSchedule && t.Key != v1.TaintNodeUnschedulable && t.Key != EmptyingTaint {
-			list = append(list, t)
-		}
-	}
-	return list
+func repellingTaints(p *cluster.Pod, n *cluster.Node) []*v1.Taint {
+	return slices.DeleteFunc(plugins.Untolerated(p, n), func(t *v1.Taint) bool {
+		return t.Effect != v1.TaintEffectNoSchedule || t.Key == v1.TaintNodeUnschedulable || t.Key == EmptyingTaint
+	})
 }
 
 // watchGroups starts recording changed groups, until touched is nil again.

@@ -249,13 +249,9 @@ func (r *roll) firstNodes(order []string) []string {
 		return begun
 	}
 	order = r.allowedNow(order)
-	zone, nodes := r.zoneOf(order[:min(1, len(order))]), []string(nil)
-	for _, name := range order[:min(max(r.AtOnce, 1), len(order))] {
-		if r.zoneOf([]string{name}) == zone {
-			nodes = append(nodes, name)
-		}
-	}
-	return nodes
+	zone := r.zoneOf(order[:min(1, len(order))])
+	first := slices.Clone(order[:min(max(r.AtOnce, 1), len(order))])
+	return slices.DeleteFunc(first, func(name string) bool { return r.zoneOf([]string{name}) != zone })
 }
 
 // allowedNow returns the nodes that may be removed now by the budgets of their NodePools.

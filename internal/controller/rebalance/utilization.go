@@ -163,13 +163,8 @@ func (g *usage) resolveDeviations() {
 }
 
 // seenNodes lists the ready nodes covered by the policy, in the order of their index.
-func (g *usage) seenNodes() (list []*cluster.Node) {
-	for _, n := range g.w.c.Nodes {
-		if n != nil && g.sees(n) {
-			list = append(list, n)
-		}
-	}
-	return list
+func (g *usage) seenNodes() []*cluster.Node {
+	return slices.DeleteFunc(slices.Clone(g.w.c.Nodes), func(n *cluster.Node) bool { return n == nil || !g.sees(n) })
 }
 
 // excessOf returns the node's contribution to the gauge.

@@ -176,17 +176,11 @@ func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 //	multiPoint: A B C; point: C D  ->  C A B D
 func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
 	specific, multi := r.specificAt(point), r.multiPoint(point)
-	for _, name := range specific {
-		if slices.Contains(multi, name) {
-			names = append(names, name)
-		}
-	}
 	// A file that lists a default plugin at a point moves it to the front at that point.
-	for _, list := range [][]string{multi, specific} {
-		for _, name := range list {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+	both := slices.DeleteFunc(slices.Clone(specific), func(name string) bool { return !slices.Contains(multi, name) })
+	for _, name := range slices.Concat(both, multi, specific) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return names

@@ -27,11 +27,7 @@ type Units struct {
 func (u Units) UnitOf(victim *cluster.Pod) []*cluster.Pod {
 	unit := []*cluster.Pod{victim}
 	if g := u.Groups.GroupOf(victim.UID); g != nil && g.Whole() {
-		for _, p := range u.Together(g) {
-			if p != victim {
-				unit = append(unit, p)
-			}
-		}
+		unit = append(unit, slices.DeleteFunc(u.Together(g), func(p *cluster.Pod) bool { return p == victim })...)
 	}
 	return unit
 }

@@ -293,13 +293,8 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 	if err != nil {
 		return nil, err
 	}
-	drafts = []*Exchange{fewest}
-	for _, e := range []*Exchange{like, all} {
-		if e != nil && e != fewest {
-			drafts = append(drafts, e)
-		}
-	}
-	return drafts, nil
+	others := slices.DeleteFunc([]*Exchange{like, all}, func(e *Exchange) bool { return e == nil || e == fewest })
+	return append([]*Exchange{fewest}, others...), nil
 }
 
 // unlike returns the nodes without counterpart among the new nodes. Of nodes of the same kind, the

@@ -357,11 +357,6 @@ func (z *zones) zonesOf(kinds []int, key string) (list []string) {
 
 // kindsIn returns the kinds with a value for a label, in the same order. A label missing from a
 // kind has the value "".
-func (z *zones) kindsIn(kinds []int, key, value string) (list []int) {
-	for _, k := range kinds {
-		if z.d.kinds[k].labels[key] == value {
-			list = append(list, k)
-		}
-	}
-	return list
+func (z *zones) kindsIn(kinds []int, key, value string) []int {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k int) bool { return z.d.kinds[k].labels[key] != value })
 }

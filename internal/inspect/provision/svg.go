@@ -139,12 +139,8 @@ func drawnLots(nodes []Node) (list []*drawnLot) {
 // squares per line.
 func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	name := fmt.Sprintf("%d × %s", l.count, cmp.Or(l.Type, l.Pool))
-	var more []string
-	for _, of := range []string{l.Zone, l.CapacityType, fmt.Sprintf("%.4g an hour each", l.Price)} {
-		if of != "" {
-			more = append(more, of)
-		}
-	}
+	more := slices.DeleteFunc([]string{l.Zone, l.CapacityType, fmt.Sprintf("%.4g an hour each", l.Price)},
+		func(text string) bool { return text == "" })
 	fmt.Fprintf(b, `<text x="%d" y="%d" font-weight="bold">%s</text><text class="dim" x="%d" y="%d">%s</text>`+"\n",
 		margin, top+12, html.EscapeString(shortened(name)), margin, top+27, html.EscapeString(shortened(strings.Join(more, ", "))))
 

@@ -251,13 +251,8 @@ func (s *scheduler) groupNamed(namespace, name string) *groups.Group {
 }
 
 // MembersOf lists the pods of a group, including placed ones, by name. It visits all pods.
-func (w *World) MembersOf(g *groups.Group) (list []Found) {
-	for _, p := range w.Each() {
-		if p.Pod != nil && w.scheduler.groupOf(p.Pod) == g {
-			list = append(list, p)
-		}
-	}
-	return list
+func (w *World) MembersOf(g *groups.Group) []Found {
+	return slices.DeleteFunc(w.Each(), func(p Found) bool { return p.Pod == nil || w.scheduler.groupOf(p.Pod) != g })
 }
 
 // TryGroup returns the outcome of an attempt for a group at its turn: manifest pods ahead of it in

@@ -158,12 +158,9 @@ func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 // kubectl would then fail.
 func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string) {
 	for i := range remove {
-		var without []string
-		for _, name := range names {
-			if !slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return rules.IsTakenOff(&t, &remove[i]) }) {
-				without = append(without, name)
-			}
-		}
+		without := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			return slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return rules.IsTakenOff(&t, &remove[i]) })
+		})
 		if len(without) > 0 {
 			notes = append(notes, fmt.Sprintf("no taint %s to remove from %s: kubectl taint stops with \"not found\"",
 				strings.TrimSuffix(remove[i].Key+":"+string(remove[i].Effect), ":"),

@@ -210,12 +210,8 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	}
 	// The first pod to preempt represents the entry.
 	slices.SortFunc(preempting, func(a, b simulate.Found) int { return cmp.Compare(turnOf(a), turnOf(b)) })
-	for _, part := range [][]simulate.Found{placed, preempting, left} {
-		if len(part) > 0 {
-			parts = append(parts, part)
-		}
-	}
-	return parts
+	parts = [][]simulate.Found{placed, preempting, left}
+	return slices.DeleteFunc(parts, func(part []simulate.Found) bool { return len(part) == 0 })
 }
 
 // mostAdvised bounds the entries of a namespace for which changes are searched, so that a tenant

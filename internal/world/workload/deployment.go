@@ -30,13 +30,8 @@ const (
 )
 
 // Active filters out the ReplicaSets without replicas. The given list is not changed.
-func Active(sets []*appsv1.ReplicaSet) (active []*appsv1.ReplicaSet) {
-	for _, set := range sets {
-		if ptr.Deref(set.Spec.Replicas, 1) > 0 {
-			active = append(active, set)
-		}
-	}
-	return active
+func Active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
+	return slices.DeleteFunc(slices.Clone(sets), func(set *appsv1.ReplicaSet) bool { return ptr.Deref(set.Spec.Replicas, 1) <= 0 })
 }
 
 // ScaleSets returns the ReplicaSets changed by a Deployment's controller for a new scale, in their

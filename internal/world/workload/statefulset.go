@@ -41,12 +41,9 @@ func StatefulPod(set *appsv1.StatefulSet, ordinal int) (*v1.Pod, []*v1.Persisten
 			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: template + "-" + name},
 		}})
 	}
-	for _, volume := range pod.Spec.Volumes {
-		if !slices.ContainsFunc(volumes, func(v v1.Volume) bool { return v.Name == volume.Name }) {
-			volumes = append(volumes, volume)
-		}
-	}
-	pod.Spec.Volumes = volumes
+	pod.Spec.Volumes = append(volumes, slices.DeleteFunc(pod.Spec.Volumes, func(volume v1.Volume) bool {
+		return slices.ContainsFunc(volumes, func(v v1.Volume) bool { return v.Name == volume.Name })
+	})...)
 	return pod, claimsOf(set, name)
 }
 

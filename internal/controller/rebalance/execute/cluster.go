@@ -222,26 +222,17 @@ func (c *cluster) satisfied(p *departure) bool {
 }
 
 // live counts the pods of a controller that are neither terminating nor terminal.
-func (c *cluster) live(owner rules.Owner) (count int) {
-	for _, p := range c.PodsOf(owner) {
-		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
-			count++
-		}
-	}
-	return count
+func (c *cluster) live(owner rules.Owner) int {
+	return len(slices.DeleteFunc(c.PodsOf(owner), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil || rules.IsTerminal(p) }))
 }
 
 // successor returns the most likely replacement of a pod: preferably a ready pod on the planned
 // node (to), otherwise a scheduled pod, otherwise a pending pod. isNew excludes pods that already
 // existed and successors of other pods.
 func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
-	var list []*v1.Pod
-	for _, p := range c.PodsOf(rules.Owner{Namespace: of.Namespace, UID: of.Owner}) {
-		if of.MayBeSucceededBy(p) && isNew(p) && p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
-			list = append(list, p)
-		}
-	}
-
+	list := slices.DeleteFunc(c.PodsOf(rules.Owner{Namespace: of.Namespace, UID: of.Owner}), func(p *v1.Pod) bool {
+		return !of.MayBeSucceededBy(p) || !isNew(p) || p.DeletionTimestamp != nil || rules.IsTerminal(p)
+	})
 	if len(list) == 0 {
 		return nil
 	}

@@ -198,12 +198,9 @@ func (c *cluster) unreadyOf(namespace, budget string) string {
 	if !ok {
 		return ""
 	}
-	var list []*v1.Pod
-	for p := range c.covered(b) {
-		if p.DeletionTimestamp == nil && !rules.HasReadyCondition(p) {
-			list = append(list, p)
-		}
-	}
+	list := slices.DeleteFunc(slices.Collect(c.covered(b)), func(p *v1.Pod) bool {
+		return p.DeletionTimestamp != nil || rules.HasReadyCondition(p)
+	})
 	if len(list) == 0 {
 		return ""
 	}
