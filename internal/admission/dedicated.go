@@ -4,6 +4,7 @@
 package admission
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -96,13 +97,8 @@ func groupOf(r *request) (key, value string, err error) {
 // must continue to match none.
 func requireLabel(spec *v1.PodSpec, key, value string) {
 	label := v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}
-	if spec.Affinity == nil {
-		spec.Affinity = &v1.Affinity{}
-	}
-
-	if spec.Affinity.NodeAffinity == nil {
-		spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
-	}
+	spec.Affinity = cmp.Or(spec.Affinity, &v1.Affinity{})
+	spec.Affinity.NodeAffinity = cmp.Or(spec.Affinity.NodeAffinity, &v1.NodeAffinity{})
 	affinity := spec.Affinity.NodeAffinity
 	if affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		affinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{

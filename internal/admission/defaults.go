@@ -62,9 +62,7 @@ func defaultSpec(spec *v1.PodSpec) {
 	spec.DNSPolicy = cmp.Or(spec.DNSPolicy, v1.DNSClusterFirst)
 	spec.RestartPolicy = cmp.Or(spec.RestartPolicy, v1.RestartPolicyAlways)
 
-	if spec.SecurityContext == nil {
-		spec.SecurityContext = &v1.PodSecurityContext{}
-	}
+	spec.SecurityContext = cmp.Or(spec.SecurityContext, &v1.PodSecurityContext{})
 	rules.SetDefault(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 	// Like upstream, for pods but not for pod templates.
 	if *spec.TerminationGracePeriodSeconds < 0 {
@@ -110,9 +108,7 @@ func roundUp(list v1.ResourceList) {
 
 // defaultContainer sets the defaults common to all containers, including init and ephemeral ones.
 func defaultContainer(c *v1.Container) {
-	if c.ImagePullPolicy == "" {
-		c.ImagePullPolicy = pullPolicy(c.Image)
-	}
+	c.ImagePullPolicy = cmp.Or(c.ImagePullPolicy, pullPolicy(c.Image))
 	c.TerminationMessagePath = cmp.Or(c.TerminationMessagePath, v1.TerminationMessagePathDefault)
 
 	c.TerminationMessagePolicy = cmp.Or(c.TerminationMessagePolicy, v1.TerminationMessageReadFile)

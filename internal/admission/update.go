@@ -31,7 +31,7 @@ func giveLater(r *request) error {
 	pod := *r.pod
 	with.pod = &pod
 	for _, rule := range []rule{lostNodes, memoryPressure, extendedResources} {
-		if err := rule(&with); isRefusal(err) {
+		if err := rule(&with); errors.As(err, new(*Refusal)) {
 			return nil // irrelevant for an already admitted pod
 		} else if err != nil {
 			return err
@@ -51,10 +51,4 @@ func giveLater(r *request) error {
 	}
 	r.pod.Spec.Tolerations = list
 	return nil
-}
-
-// isRefusal reports whether the error concerns the pod, rather than a failed lookup.
-func isRefusal(err error) bool {
-	var refusal *Refusal
-	return errors.As(err, &refusal)
 }

@@ -62,11 +62,7 @@ func (p *Pace) Sent(now time.Time, b Backoff, key string) {
 }
 
 // Delay postpones the next request until at least the given time, for a response with Retry-After.
-func (p *Pace) Delay(until time.Time) {
-	if until.After(p.Next) {
-		p.Next = until
-	}
-}
+func (p *Pace) Delay(until time.Time) { p.Next = Later(until, p.Next) }
 
 // Reset forgets earlier requests. A core resets the pace when it has a different request to send
 // because the object or its own goal changed, never because a request succeeded.

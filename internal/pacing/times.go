@@ -24,6 +24,14 @@ func Earlier(a, b time.Time) time.Time {
 	return a
 }
 
+// Sooner returns the earlier of two times. The zero time stands for no time.
+func Sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // Sleep waits for a duration, and returns false if the context ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {

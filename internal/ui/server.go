@@ -4,6 +4,7 @@
 package ui
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -98,9 +99,7 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", o.Address, err)
 	}
-	if o.Token == "" {
-		o.Token = NewToken()
-	}
+	o.Token = cmp.Or(o.Token, NewToken())
 	random := make([]byte, 6)
 	_, _ = rand.Read(random) // never fails
 	s.options, s.listener, s.epoch, s.streams = o, listener, hex.EncodeToString(random), make(chan struct{}, mostStreams)

@@ -188,7 +188,7 @@ func (c *Core) changeDevices(now time.Time, event Event) {
 	// A rule with a new UID replaces the old rule of the same name. Dropping the old rule first
 	// releases its pods.
 	case RuleSeen:
-		if c.devices.replacesRule(e.Rule) {
+		if before := c.devices.seen.rules[e.Rule.Name]; before != nil && before.UID != e.Rule.UID {
 			c.decidePods(now, c.devices.dropRule(e.Rule.Name))
 		}
 		c.decidePods(now, c.devices.setRule(now, e.Rule))

@@ -211,13 +211,6 @@ func (m *deviceMirror) dropSlice(name string) (users []*pod) {
 	return m.usersOf(names)
 }
 
-// replacesRule reports whether a different rule of the same name was known. It must be dropped
-// first, so that the new rule does not count pods evicted by the old one.
-func (m *deviceMirror) replacesRule(shown Rule) bool {
-	before := m.seen.rules[shown.Name]
-	return before != nil && before.UID != shown.UID
-}
-
 // setRule adds or updates a rule. Berth's own status write is also delivered by the watch, so
 // setRule returns no pods if only the condition has changed. It then schedules a check of the
 // status only if the condition differs in more than its message and time.

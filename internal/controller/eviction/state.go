@@ -264,11 +264,7 @@ func Restore(options Options, s Knowledge) *Core {
 		c.deadlines.enqueuePod(p)
 	}
 	for _, saved := range s.Notes {
-		n := c.mirror.nodes[saved.Node]
-		if n == nil {
-			n = &node{}
-		}
-		c.notes.written[saved.Ticket] = n
+		c.notes.written[saved.Ticket] = cmp.Or(c.mirror.nodes[saved.Node], &node{})
 	}
 
 	for _, name := range s.Unnoted {
@@ -381,10 +377,7 @@ func (c *Core) restoreDevices(s *Knowledge) {
 	// A rule deleted since the write is represented by an empty rule, on which the response has no
 	// effect.
 	for _, saved := range s.Telling {
-		r := c.devices.seen.rules[saved.Rule]
-		if r == nil {
-			r = &rule{}
-		}
+		r := cmp.Or(c.devices.seen.rules[saved.Rule], &rule{})
 		r.statusInFlight = true
 		c.statuses.written[saved.Ticket] = r
 	}

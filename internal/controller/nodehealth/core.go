@@ -219,11 +219,7 @@ func (c *Core) Wake(now time.Time) time.Time {
 	if !c.nodesListed || !c.leasesListed {
 		at = now.Add(c.options.MonitorPeriod) // the lists must complete first
 	}
-	sooner := func(t time.Time) {
-		if t.Before(at) {
-			at = t
-		}
-	}
+	sooner := func(t time.Time) { at = pacing.Earlier(at, t) }
 	for _, z := range c.zones {
 		if next, ok := z.tainting.nextToken(now); ok && len(z.toTaint) > 0 {
 			sooner(next)

@@ -122,9 +122,7 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 // records it, and reports it as Dropped if isDropped. Otherwise mayWrite sets n.later.
 func (c *Core) mayWrite(now time.Time, n *node, p *paced, write string) bool {
 	if !p.isDue(now, write) {
-		if n.later.IsZero() || p.Next.Before(n.later) {
-			n.later = p.Next
-		}
+		n.later = pacing.Sooner(n.later, p.Next)
 		return false
 	}
 	if p.isDropped() {

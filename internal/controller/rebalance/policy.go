@@ -71,9 +71,7 @@ type Scope struct {
 // which all pods of a class have in common, so the result holds for the successor as well.
 func (s *Scope) includesPod(p *pod) bool {
 	switch {
-	case len(s.Include) > 0 && !slices.Contains(s.Include, p.Namespace()):
-		return false
-	case slices.Contains(s.Exclude, p.Namespace()):
+	case len(s.Include) > 0 && !slices.Contains(s.Include, p.Namespace()), slices.Contains(s.Exclude, p.Namespace()):
 		return false
 	}
 	return s.Pods == nil || s.Pods.Matches(p.Class.Labels)

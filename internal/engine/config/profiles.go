@@ -85,11 +85,8 @@ func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, opti
 	if options.Probe == nil || profile.Plugins == nil {
 		return options.Outside, nil
 	}
-	outside := maps.Clone(options.Outside)
-	if outside == nil {
-		outside = map[string]plugins.Point{}
-	}
-
+	outside := map[string]plugins.Point{}
+	maps.Copy(outside, options.Outside)
 	var errs []error
 	asked := sets.New[string]()
 	for _, name := range enabledNames(profile.Plugins) {

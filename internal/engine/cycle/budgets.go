@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // usedBudget is a disruption budget reduced by the victims of pending preemptions, as it would be
@@ -157,11 +158,8 @@ func (pr *preemptions) reduceBudget(shown *policyv1.PodDisruptionBudget, spared 
 
 	pr.budgets[nameOf(shown)] = used
 	less := *shown
-	less.Status.DisruptedPods = maps.Clone(shown.Status.DisruptedPods)
-	if less.Status.DisruptedPods == nil {
-		less.Status.DisruptedPods = map[string]metav1.Time{}
-	}
-
+	less.Status.DisruptedPods = map[string]metav1.Time{}
+	maps.Copy(less.Status.DisruptedPods, shown.Status.DisruptedPods)
 	for _, victim := range used.victims {
 		less.Status.DisruptionsAllowed--
 		if victim.gone.IsZero() {
@@ -187,11 +185,7 @@ func (pr *preemptions) isGone(pod types.UID) {
 
 // recountAt schedules forgetCounted to recount the budgets, unless an earlier recount is already
 // scheduled.
-func (pr *preemptions) recountAt(at time.Time) {
-	if pr.recount.IsZero() || at.Before(pr.recount) {
-		pr.recount = at
-	}
-}
+func (pr *preemptions) recountAt(at time.Time) { pr.recount = pacing.Sooner(pr.recount, at) }
 
 // forgetCounted drops the victims deleted long enough ago for the API to account for them. Since
 // the budgets then allow more disruptions, it wakes the pods blocked from preempting. It cannot

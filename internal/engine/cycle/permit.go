@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // This file makes a pod wait at Permit: holdPod sends the Hold, plugins answer with PermitAllowed
@@ -72,9 +73,7 @@ type wait struct {
 // plugin waits.
 func (p *permitHold) nextTimeout() (at time.Time) {
 	for _, w := range p.pending {
-		if at.IsZero() || w.until.Before(at) {
-			at = w.until
-		}
+		at = pacing.Sooner(at, w.until)
 	}
 	return at
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // preparation is the work before a pod is bound, in this order: Preflight, Permit, then the PreBind
@@ -322,9 +323,7 @@ func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 // nextDeadline returns the next deadline, or zero.
 func (l objectWaits) nextDeadline() (at time.Time) {
 	for _, condition := range l {
-		if at.IsZero() || condition.deadline.Before(at) {
-			at = condition.deadline
-		}
+		at = pacing.Sooner(at, condition.deadline)
 	}
 	return at
 }

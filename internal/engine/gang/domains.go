@@ -286,11 +286,8 @@ func (d *Domains) confineToClosest() {
 // SelectDomain returns a copy of the pod that selects the nodes of a domain.
 func SelectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 	pod := *of
-	pod.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
-	if pod.Spec.NodeSelector == nil {
-		pod.Spec.NodeSelector = map[string]string{}
-	}
-
+	pod.Spec.NodeSelector = map[string]string{}
+	maps.Copy(pod.Spec.NodeSelector, of.Spec.NodeSelector)
 	own, selects := pod.Spec.NodeSelector[key]
 	pod.Spec.NodeSelector[key] = domain
 	if selects && own != domain { // no node has both values

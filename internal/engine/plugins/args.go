@@ -61,9 +61,7 @@ func SetArgsDefaults(args any) {
 	case *config.NodeResourcesBalancedAllocationArgs:
 		a.Resources = defaultedResources(a.Resources)
 	case *config.NodeResourcesFitArgs:
-		if a.ScoringStrategy == nil {
-			a.ScoringStrategy = &config.ScoringStrategy{Type: config.LeastAllocated}
-		}
+		a.ScoringStrategy = cmp.Or(a.ScoringStrategy, &config.ScoringStrategy{Type: config.LeastAllocated})
 		a.ScoringStrategy.Resources = defaultedResources(a.ScoringStrategy.Resources)
 	case *config.PodTopologySpreadArgs:
 		a.DefaultingType = cmp.Or(a.DefaultingType, config.SystemDefaulting)

@@ -4,6 +4,7 @@
 package plugins
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -46,10 +47,7 @@ type Fragmentation struct {
 
 // NewFragmentation returns the plugin; nil args select the defaults.
 func NewFragmentation(args *FragmentationArgs) (*Fragmentation, error) {
-	if args == nil {
-		args = &FragmentationArgs{}
-	}
-	args = args.DeepCopy()
+	args = cmp.Or(args, &FragmentationArgs{}).DeepCopy()
 	SetArgsDefaults(args)
 	if err := ValidateArgs(nil, args); err != nil {
 		return nil, err

@@ -106,13 +106,8 @@ func (r *labelRequirement) meetsValue(value string, has bool) bool {
 	case selection.DoesNotExist:
 		return !has
 	}
-	number, err := strconv.ParseInt(value, 10, 64)
-	return has && err == nil && r.allowsNumber(number)
-}
-
-// allowsNumber implements Gt and Lt, which exclude the bound itself.
-func (r *labelRequirement) allowsNumber(number int64) bool {
-	return (number > r.bound) == (r.operator == selection.GreaterThan) && number != r.bound
+	number, err := strconv.ParseInt(value, 10, 64) // Gt and Lt exclude the bound itself
+	return has && err == nil && number != r.bound && (number > r.bound) == (r.operator == selection.GreaterThan)
 }
 
 // listsValue reports whether In or NotIn lists the value, in either representation.

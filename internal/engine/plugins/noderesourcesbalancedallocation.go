@@ -97,11 +97,7 @@ func (b *NodeResourcesBalancedAllocation) roomScore(room *cluster.Room, cpu, mem
 // requestedFraction is the requested share, at most 1, even on an overcommitted node. allocatable
 // must be above 0.
 func requestedFraction(requested, allocatable int64) float64 {
-	f := float64(requested) / float64(allocatable)
-	if f > 1 {
-		f = 1
-	}
-	return f
+	return min(float64(requested)/float64(allocatable), 1)
 }
 
 // balanceScore is MaxScore minus the standard deviation of the shares, in per cent. The order of

@@ -32,10 +32,7 @@ type TaintTolerationArgs struct{ Compare bool }
 
 // NewTaintToleration returns the plugin; nil args select the defaults.
 func NewTaintToleration(args *TaintTolerationArgs) (*TaintToleration, error) {
-	if args == nil {
-		args = &TaintTolerationArgs{}
-	}
-	return &TaintToleration{Compare: args.Compare}, nil
+	return &TaintToleration{Compare: args != nil && args.Compare}, nil
 }
 
 // tainted is unresolvable: departing pods do not remove taints. The reason does not name the taint,

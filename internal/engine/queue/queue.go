@@ -208,15 +208,10 @@ func inOrder(a, b *Item) int { return cmp.Compare(a.order, b.order) }
 // the time to clear. The item is Taken until Rejected, Failed, TryAgain or GoOn requeues it, or
 // Remove removes it.
 func (q *Queue) Pop(now time.Time) *Item {
-	item := q.Next(now)
-	if item == nil {
-		return nil
+	if item := q.Next(now); item != nil {
+		return q.Take(item.Pod.UID)
 	}
-	q.leavePlace(item)
-	q.countWaiting(item, nil)
-	item.Attempts++
-	item.seen = q.happened.events
-	return item
+	return nil
 }
 
 // Next returns the item that Pop would take, or nil. It changes nothing except moving items with a

@@ -241,9 +241,7 @@ func (h *reconstruction) rememberBound(item *queue.Item) {
 func (h *reconstruction) forgetPod() {
 	oldest := h.now.Add(-MaxBindingDelay)
 	for item := range h.queue.Each {
-		if since := h.earliest(item); since.Before(oldest) {
-			oldest = since
-		}
+		oldest = pacing.Earlier(oldest, h.earliest(item))
 	}
 	h.bound = slices.DeleteFunc(h.bound, func(b boundItem) bool {
 		return b.at.Before(oldest) || h.cluster.Pod(b.Pod.UID) == nil

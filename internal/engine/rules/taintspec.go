@@ -80,7 +80,7 @@ func parseTaint(spec string) (v1.Taint, error) {
 	key, value, hasValue := strings.Cut(keyValue, "=")
 	taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)}
 	switch {
-	case hasEffect && !isEffect(taint.Effect):
+	case hasEffect && !KeepsOff.Has(taint.Effect) && !Discourages.Has(taint.Effect):
 		return taint, fmt.Errorf("taint %q: effect %q: must be %s", spec, effect, effectNames)
 	case hasValue && !hasEffect:
 		return taint, fmt.Errorf("taint %q: a value without an effect; write key=value:Effect", spec)
@@ -94,11 +94,6 @@ func parseTaint(spec string) (v1.Taint, error) {
 		return taint, fmt.Errorf("taint %q: value %q: %s", spec, value, strings.Join(faults, "; "))
 	}
 	return taint, nil
-}
-
-// isEffect reports whether the text is one of the three effects.
-func isEffect(effect v1.TaintEffect) bool {
-	return KeepsOff.Has(effect) || Discourages.Has(effect)
 }
 
 // IsTakenOff reports whether a removal covers a taint. A removal without an effect covers all

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -163,9 +164,7 @@ const untaintedWithin = 15 * time.Second
 // changedAt returns the time of the node's last change of state.
 func changedAt(node *v1.Node) (at time.Time) {
 	for _, c := range node.Status.Conditions {
-		if c.LastTransitionTime.After(at) {
-			at = c.LastTransitionTime.Time
-		}
+		at = pacing.Later(at, c.LastTransitionTime.Time)
 	}
 	return at
 }

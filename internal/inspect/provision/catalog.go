@@ -75,10 +75,7 @@ type document struct {
 // decode decodes the document. After an error, it decodes the document once more with empty lines
 // in front of it, so that errors contain line numbers of the file.
 func (d document) decode(into any) error {
-	if d.isPlainJSON(into) {
-		return nil
-	}
-	if manifest.Decode(d.file, []byte(d.text), into) == nil {
+	if d.isPlainJSON(into) || manifest.Decode(d.file, []byte(d.text), into) == nil {
 		return nil
 	}
 	return manifest.Decode(d.file, []byte(strings.Repeat("\n", d.from)+d.text), into)

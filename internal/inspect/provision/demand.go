@@ -276,7 +276,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 	// Confine groups before zones are chosen: a group must be in one domain, even at the expense of
 	// an even spread.
 	d.confine(taken)
-	zones := newZones(d)
+	zones := &zones{d: d, alike: map[likeness]int{}, given: map[string]string{}}
 	// Choose zones in the order of the pods' turns; each choice counts the earlier ones.
 	for i, p := range pods {
 		kinds := taken[i]

@@ -218,7 +218,7 @@ func (d *demand) roomFor(p *cluster.Pod, size []int64, rooms []*room, rejected m
 	}
 
 	for i, r := range rooms {
-		if why[i] == "" && holds(r.free, size) {
+		if why[i] == "" && packing.Holds(r.free, size) {
 			for k := range size {
 				r.free[k] -= size[k]
 			}

@@ -404,10 +404,3 @@ func familyOf(name string) string {
 	}
 	return name[:min(1, len(name))]
 }
-
-// limitsOf returns the resources limited by a pool, in a fixed order.
-func (p *Pool) limitsOf() (names []v1.ResourceName) {
-	names = slices.Collect(maps.Keys(p.Limits))
-	slices.SortFunc(names, func(a, b v1.ResourceName) int { return cmp.Compare(a, b) })
-	return names
-}

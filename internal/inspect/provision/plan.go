@@ -5,6 +5,7 @@ package provision
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -307,7 +308,7 @@ func (m *maker) limit(p *packing.Problem, also []int) {
 		// The limit is shared by existing nodes, bought nodes and the nodes of the problem: the
 		// first two reduce the limit of the problem.
 		pool := &m.c.Pools[at]
-		for _, name := range pool.limitsOf() {
+		for _, name := range slices.Sorted(maps.Keys(pool.Limits)) {
 			limit := packing.Limit{Costs: map[int]int64{}, Most: m.left(pool, name)}
 			for i, o := range m.c.Offers {
 				if o.pool == at {

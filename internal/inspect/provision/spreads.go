@@ -280,11 +280,6 @@ type likeness struct {
 	key, domain string
 }
 
-// newZones returns zones without any choices.
-func newZones(d *demand) *zones {
-	return &zones{d: d, alike: map[likeness]int{}, given: map[string]string{}}
-}
-
 // choose narrows the kinds of a pod to one zone if it has constraints by zone, and otherwise
 // returns all kinds. A choice counts for later pods, so callers must pass pods in the order of
 // attempts.

@@ -124,21 +124,11 @@ func (d *demand) fitting(p *cluster.Pod, kinds []int) (list []int) {
 	size := d.sizeOf(p)
 	for _, k := range kinds {
 		room := d.rooms[d.kinds[k].largest]
-		if holds(room, size) {
+		if packing.Holds(room, size) {
 			list = append(list, k)
 		}
 	}
 	return list
-}
-
-// holds reports whether a size is within a room in each resource.
-func holds(room, size []int64) bool {
-	for r := range size {
-		if size[r] > room[r] {
-			return false
-		}
-	}
-	return true
 }
 
 // trialNode is the name prefix of nodes temporarily in the cluster for evaluation by plugins. They

@@ -5,6 +5,7 @@ package simulate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -211,12 +212,10 @@ func (d *Departure) Next() (name Name, node, message string, ok bool) {
 
 // PriorityClasses returns the classes available to users, lowest first, without the system classes.
 func (w *World) PriorityClasses() []*schedulingv1.PriorityClass {
-	var list []*schedulingv1.PriorityClass
-	for _, class := range w.pods.catalog.PriorityClasses {
-		if _, system := rules.SystemPriority(class.Name); !system {
-			list = append(list, class)
-		}
-	}
+	list := slices.DeleteFunc(slices.Collect(maps.Values(w.pods.catalog.PriorityClasses)), func(class *schedulingv1.PriorityClass) bool {
+		_, system := rules.SystemPriority(class.Name)
+		return system
+	})
 	slices.SortFunc(list, func(a, b *schedulingv1.PriorityClass) int {
 		return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Name, b.Name))
 	})

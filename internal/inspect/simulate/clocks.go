@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -65,18 +67,10 @@ func clocksOf(set *manifest.Set) *clocks {
 		return c
 	}
 
-	all := make([]time.Time, 0, len(last))
-	for _, at := range last {
-		all = append(all, at)
-	}
-
-	slices.SortFunc(all, time.Time.Compare)
+	all := slices.SortedFunc(maps.Values(last), time.Time.Compare)
 	// The median is right as long as fewer than half of the clocks are ahead. The API server's
 	// times are credible in any case.
-	c.limit = all[(len(all)-1)/2].Add(differ)
-	if c.server.After(c.limit) {
-		c.limit = c.server
-	}
+	c.limit = pacing.Later(all[(len(all)-1)/2].Add(differ), c.server)
 
 	for name, at := range last {
 		if at.After(c.limit) {
@@ -89,11 +83,7 @@ func clocksOf(set *manifest.Set) *clocks {
 }
 
 // seeServer records a time written by the API server.
-func (c *clocks) seeServer(t time.Time) {
-	if t.After(c.server) {
-		c.server = t
-	}
-}
+func (c *clocks) seeServer(t time.Time) { c.server = pacing.Later(c.server, t) }
 
 // isCredible reports whether a time is within the limit. Without a limit, all times are credible.
 func (c *clocks) isCredible(t time.Time) bool { return c.limit.IsZero() || !t.After(c.limit) }

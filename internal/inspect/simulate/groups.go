@@ -57,10 +57,8 @@ var GateNames = append(slices.Clone(groups.GateNames), workloadWithJob)
 // a disabled gate, so objects with such fields imply an enabled gate; without such fields, the gate
 // makes no difference. Contradictory gates are an error.
 func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs bool, err error) {
-	all := maps.Clone(named)
-	if all == nil {
-		all = map[string]bool{}
-	}
+	all := map[string]bool{}
+	maps.Copy(all, named)
 	unless := func(name string, on bool) bool {
 		if _, given := all[name]; !given {
 			all[name] = on
@@ -116,9 +114,7 @@ func (s *scheduler) showComposites(list []*groups.CompositePodGroup, catalog *ad
 	for _, g := range list {
 		g = g.DeepCopy()
 		g.UID = cmp.Or(g.UID, types.UID("compositepodgroup/"+g.Namespace+"/"+g.Name))
-		if g.Spec.Priority == nil {
-			g.Spec.Priority = priorityOf(g.Spec.PriorityClassName, catalog)
-		}
+		g.Spec.Priority = cmp.Or(g.Spec.Priority, priorityOf(g.Spec.PriorityClassName, catalog))
 		s.showObject(cycle.CompositePodGroups, g)
 	}
 }

@@ -61,10 +61,8 @@ func (r *rebalances) holdEviction(p *pod) (message string, forGood, held bool) {
 // annotate sets annotations of a pod; nil removes an annotation.
 func (r *rebalances) annotate(p *pod, annotations map[string]any) {
 	object := *p.object
-	object.Annotations = maps.Clone(object.Annotations)
-	if object.Annotations == nil {
-		object.Annotations = map[string]string{}
-	}
+	object.Annotations = map[string]string{}
+	maps.Copy(object.Annotations, p.object.Annotations)
 	for key, value := range annotations {
 		if delete(object.Annotations, key); value != nil {
 			object.Annotations[key], _ = value.(string)

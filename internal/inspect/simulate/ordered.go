@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -196,12 +197,7 @@ func (s *pods) podsOn(name string) []*pod {
 // endedOn lists the ended pods on a node by name. The core does not track them, because they take
 // no room.
 func (s *pods) endedOn(node string) []*pod {
-	var list []*pod
-	for p := range s.ended {
-		if p.object.Spec.NodeName == node {
-			list = append(list, p)
-		}
-	}
+	list := slices.DeleteFunc(slices.Collect(maps.Keys(s.ended)), func(p *pod) bool { return p.object.Spec.NodeName != node })
 	slices.SortFunc(list, func(a, b *pod) int { return nameOf(a).compare(nameOf(b)) })
 	return list
 }

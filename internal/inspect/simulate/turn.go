@@ -4,6 +4,7 @@
 package simulate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -142,11 +143,7 @@ func (s *scheduler) bindPod(a cycle.Bind) {
 		return
 	}
 	// If a pod's object was released, bind the core's version.
-	object := p.object
-	if object == nil {
-		object = a.Attempt.Pod
-	}
-	bound := *object
+	bound := *cmp.Or(p.object, a.Attempt.Pod)
 	bound.Spec.NodeName, bound.Status.NominatedNodeName = a.Attempt.Node, ""
 	if p.object != nil {
 		s.keepObject(p, &bound)

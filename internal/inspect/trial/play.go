@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world/agenda"
 	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
@@ -154,9 +155,7 @@ func (d *day) playUntil(at time.Time) {
 		if due, ok := d.core.Due(); ok && due.Before(next) && due.After(d.now) {
 			next = due
 		}
-		if next.After(d.now) {
-			d.now = next
-		}
+		d.now = pacing.Later(next, d.now)
 
 		d.agenda.RunUntil(d.now, nil)
 		if !d.now.Before(at) {

@@ -170,15 +170,7 @@ func thereAre(zones map[string]bool) string {
 	if len(zones) == 0 {
 		return "there are no zones"
 	}
-	names := slices.Collect(maps.Keys(zones))
-	sortNatural(names)
+	// Shorter names first, so that z2 precedes z10.
+	names := slices.SortedFunc(maps.Keys(zones), func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	return "there are " + strings.Join(names, ", ")
-}
-
-// sortNatural sorts names by length, and names of the same length alphabetically, so that z2
-// precedes z10.
-func sortNatural(names []string) {
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
-	})
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
@@ -68,12 +69,7 @@ func Open(dir string) (*Recording, error) {
 func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at.Before(r.From) {
-		at = r.From
-	}
-	if at.After(r.Until) {
-		at = r.Until
-	}
+	at = pacing.Earlier(pacing.Later(at, r.From), r.Until)
 	// Find the last session that began before this time. A time between two sessions shows the end
 	// of the earlier session.
 	session := 0

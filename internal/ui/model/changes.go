@@ -5,6 +5,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -214,9 +215,7 @@ func (c *Cluster) State(now time.Time) *Delta {
 	for _, uid := range c.departures.order {
 		d.Departures = append(d.Departures, *c.departures.byPod[uid])
 	}
-	for _, row := range c.queue {
-		d.Queue.Rows = append(d.Queue.Rows, row)
-	}
+	d.Queue.Rows = slices.AppendSeq(d.Queue.Rows, maps.Values(c.queue))
 	for _, g := range c.groups {
 		if g.shown != (Group{}) {
 			d.Groups.Rows = append(d.Groups.Rows, g.shown)
@@ -227,10 +226,7 @@ func (c *Cluster) State(now time.Time) *Delta {
 			d.Composites.Rows = append(d.Composites.Rows, t.shown)
 		}
 	}
-
-	for _, row := range c.evictions {
-		d.Evictions.Rows = append(d.Evictions.Rows, row)
-	}
+	d.Evictions.Rows = slices.AppendSeq(d.Evictions.Rows, maps.Values(c.evictions))
 	return d
 }
 

@@ -140,7 +140,10 @@ func (s *selfHosted) installManifests(ctx context.Context, c *Cluster, out *prin
 	if err != nil {
 		return err
 	}
-	if err := s.forgetEarlier(ctx, client); err != nil {
+	// Remove the pods of an earlier run on this data directory; their processes ended with that run.
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	earlier := metav1.ListOptions{LabelSelector: partOfBerth}
+	if err := client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, earlier); err != nil {
 		return err
 	}
 	if err := labelNode(ctx, client); err != nil {
@@ -204,13 +207,6 @@ func newClient(c *Cluster) (kubernetes.Interface, error) {
 		return nil, err
 	}
 	return kubernetes.NewForConfig(config)
-}
-
-// forgetEarlier removes the pods of an earlier run on this data directory; their processes ended
-// with that run.
-func (s *selfHosted) forgetEarlier(ctx context.Context, client kubernetes.Interface) error {
-	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
-	return client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, metav1.ListOptions{LabelSelector: partOfBerth})
 }
 
 // freeLeases replaces the Leases of an earlier run with unheld ones, for the stand-ins. The

@@ -41,8 +41,9 @@ type Controllers struct {
 // any other action, which the caller must carry out.
 func (c *Controllers) CarryOut(action cycle.Action) bool {
 	switch a := action.(type) {
-	case cycle.WriteVolumes:
-		c.bindVolumes(a)
+	case cycle.WriteVolumes: // the core waits for the response before it binds the pod
+		c.Bind(a.Volumes, c.Cluster.Node(a.Attempt.Node))
+		c.answer(a.Ticket, cycle.Outcome{})
 	case cycle.WriteClaims:
 		c.writeClaims(a)
 	case cycle.ReleaseClaim:
@@ -92,13 +93,6 @@ func (c *Controllers) show(kind cycle.Kind, object metav1.Object) {
 // answer acknowledges an action of the core.
 func (c *Controllers) answer(ticket cycle.Ticket, o cycle.Outcome) {
 	c.Feed(cycle.Answered{Ticket: ticket, Outcome: o})
-}
-
-// bindVolumes binds the volumes of a pod about to be bound. The core waits for the response before
-// it binds the pod.
-func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
-	c.Bind(a.Volumes, c.Cluster.Node(a.Attempt.Node))
-	c.answer(a.Ticket, cycle.Outcome{})
 }
 
 // Bind simulates the provisioners and the volume binding controller for a pod's volumes. It binds

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
@@ -80,11 +81,7 @@ func (t *Time) firstWake() (first waker, at time.Time) {
 }
 
 // advance sets the time, which never decreases.
-func (t *Time) advance(to time.Time) {
-	if to.After(t.Now) {
-		t.Now = to
-	}
-}
+func (t *Time) advance(to time.Time) { t.Now = pacing.Later(to, t.Now) }
 
 // Tracef adds an event to the trace.
 func (t *Time) Tracef(format string, args ...any) {

@@ -4,6 +4,7 @@
 package workload
 
 import (
+	"cmp"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -67,12 +68,8 @@ func DaemonPod(set *appsv1.DaemonSet, node string) *v1.Pod {
 // PinTo restricts a pod to one node, like the DaemonSet's controller: the node's name replaces the
 // template's required node affinity, which the node meets. It changes the pod.
 func PinTo(pod *v1.Pod, node string) {
-	if pod.Spec.Affinity == nil {
-		pod.Spec.Affinity = &v1.Affinity{}
-	}
-	if pod.Spec.Affinity.NodeAffinity == nil {
-		pod.Spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
-	}
+	pod.Spec.Affinity = cmp.Or(pod.Spec.Affinity, &v1.Affinity{})
+	pod.Spec.Affinity.NodeAffinity = cmp.Or(pod.Spec.Affinity.NodeAffinity, &v1.NodeAffinity{})
 	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{
 			Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node},

@@ -56,12 +56,9 @@ func putBackAll(containers, of []v1.Container) (changed bool) {
 // putBack restores the template's values. As in the API server, a limit replaces a missing request.
 // Amounts missing from both lists were set when the pod was created, and remain.
 func putBack(to, of *v1.ResourceRequirements) (changed bool) {
-	requests := maps.Clone(of.Limits)
-	if requests == nil {
-		requests = v1.ResourceList{}
-	}
+	requests := v1.ResourceList{}
+	maps.Copy(requests, of.Limits)
 	maps.Copy(requests, of.Requests)
-
 	for _, list := range []struct{ to, of v1.ResourceList }{{to.Requests, requests}, {to.Limits, of.Limits}} {
 		for name, amount := range list.of {
 			if now, has := list.to[name]; has && now.Cmp(amount) != 0 {

@@ -12,7 +12,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // FirstOrdinal returns the ordinal of the set's first pod: 0 unless spec.ordinals overrides it.
@@ -67,9 +68,7 @@ func claimsOf(set *appsv1.StatefulSet, pod string) []*v1.PersistentVolumeClaim {
 
 // CompleteClaim completes a hand-written claim like the API server and the volume controller.
 func CompleteClaim(claim *v1.PersistentVolumeClaim) {
-	if claim.Spec.VolumeMode == nil {
-		claim.Spec.VolumeMode = ptr.To(v1.PersistentVolumeFilesystem)
-	}
+	rules.SetDefault(&claim.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
 	switch {
 	case claim.Status.Phase != "":
 	case claim.Spec.VolumeName == "":

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -179,8 +180,8 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 // timeout no longer matters.
 func (d *Drainer) Wake() (at time.Time, ok bool) {
 	at = d.at
-	if end := d.deadline(); !end.IsZero() && d.stage != closing && (at.IsZero() || end.Before(at)) {
-		at = end
+	if d.stage != closing {
+		at = pacing.Sooner(at, d.deadline())
 	}
 	return at, !at.IsZero() && d.stage != drained
 }

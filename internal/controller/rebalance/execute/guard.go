@@ -181,9 +181,7 @@ func (g *Guard) recover() {
 
 // recoverLater schedules recover.
 func (g *Guard) recoverLater() {
-	if at := g.now.Add(recoversAfter); g.surges.expires.IsZero() || at.Before(g.surges.expires) {
-		g.surges.expires = at
-	}
+	g.surges.expires = pacing.Sooner(g.surges.expires, g.now.Add(recoversAfter))
 }
 
 // advance follows the surges, and requests a plan if a held pod waits for one.

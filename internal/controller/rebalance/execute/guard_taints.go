@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world"
 )
 
@@ -46,10 +47,7 @@ func (g *Guard) seeTaints(p *v1.Pod, taints []eviction.Held) {
 		}
 		return
 	}
-	start := due.At.Add(-startsBefore)
-	if start.Before(g.wall()) {
-		start = g.wall()
-	}
+	start := pacing.Later(due.At.Add(-startsBefore), g.wall())
 	if h == nil {
 		h = g.hold(p, start)
 	}

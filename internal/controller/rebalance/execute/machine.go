@@ -6,6 +6,7 @@ package execute
 import (
 	"time"
 
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -37,11 +38,7 @@ func (m *machine) nextTicket() response.Ticket {
 }
 
 // wake sets the alarm, unless it is set to an earlier time.
-func (m *machine) wake(at time.Time) {
-	if m.at.IsZero() || at.Before(m.at) {
-		m.at = at
-	}
-}
+func (m *machine) wake(at time.Time) { m.at = pacing.Sooner(m.at, at) }
 
 // wall returns the time of the step on the clock used for API timestamps.
 func (m *machine) wall() time.Time {

@@ -250,8 +250,8 @@ func (r *Roller) drain(event Event) {
 func (r *Roller) Wake() (at time.Time, ok bool) {
 	at = r.at
 	if r.drainer != nil {
-		if inner, ok := r.drainer.Wake(); ok && (at.IsZero() || inner.Before(at)) {
-			at = inner
+		if inner, ok := r.drainer.Wake(); ok {
+			at = pacing.Sooner(at, inner)
 		}
 	}
 	return at, !at.IsZero() && r.stage != rollOver

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/world"
 )
 
@@ -278,9 +279,7 @@ func (ss *surges) recover(own func(p *v1.Pod, note surgeNote) bool) {
 			departure: &departure{Departure: rebalance.Departure{Namespace: scaled.Namespace, UID: note.pod}}}
 		if p := pods[note.pod]; p != nil {
 			if age := ss.wall().Sub(time.Unix(note.begun, 0)); !own(p, note) && age < surgesFor {
-				if at := ss.now.Add(min(surgesFor-age, surgesFor)); ss.expires.IsZero() || at.Before(ss.expires) {
-					ss.expires = at
-				}
+				ss.expires = pacing.Sooner(ss.expires, ss.now.Add(min(surgesFor-age, surgesFor)))
 				continue
 			}
 			s.Name, s.From, s.owner, s.marked = p.Name, p.Spec.NodeName, rules.OwnerOf(p), Marked(p)

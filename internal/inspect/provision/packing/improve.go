@@ -146,7 +146,7 @@ func (s *search) last(left []int) *pattern {
 	for _, bin := range s.useful { // by price
 		b := &s.p.Bins[bin]
 		// The sum is a cheap test that most bins fail.
-		if holds(b.Room, total) && s.allows(bin) && s.takesAll(bin, parts) {
+		if Holds(b.Room, total) && s.allows(bin) && s.takesAll(bin, parts) {
 			return &pattern{bin: bin, price: b.Price, parts: parts}
 		}
 	}
@@ -293,7 +293,7 @@ func (s *search) fitted(b *pattern) *pattern {
 		if s.p.Bins[bin].Price >= b.price {
 			break
 		}
-		if holds(s.p.Bins[bin].Room, need) && s.allows(bin) && s.takes(bin, b.parts) {
+		if Holds(s.p.Bins[bin].Room, need) && s.allows(bin) && s.takes(bin, b.parts) {
 			return &pattern{bin: bin, price: s.p.Bins[bin].Price, parts: b.parts, value: b.value}
 		}
 	}

@@ -89,11 +89,11 @@ func (f *filler) mayTake(bin, item int) bool { return f.may[item*len(f.p.Bins)+b
 
 // holds reports whether one thing of the item fits into an empty bin.
 func (p *Problem) holds(bin, item int) bool {
-	return holds(p.Bins[bin].Room, p.Items[item].Size)
+	return Holds(p.Bins[bin].Room, p.Items[item].Size)
 }
 
-// holds reports whether a size is within a room in each resource.
-func holds(room, size []int64) bool {
+// Holds reports whether a size is within a room in each resource.
+func Holds(room, size []int64) bool {
 	for r := range size {
 		if size[r] > room[r] {
 			return false

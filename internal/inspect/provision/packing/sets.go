@@ -270,7 +270,7 @@ func (b *boxes) put(thing, first int) bool {
 // leaves returns the room a thing leaves in a bin. fits is false if the thing may not go there.
 func (b *boxes) leaves(at, item int) (left float64, fits bool) {
 	it := &b.s.p.Items[item]
-	if _, may := slices.BinarySearch(it.Bins, b.bins[at]); !may || !holds(b.rooms[at], it.Size) {
+	if _, may := slices.BinarySearch(it.Bins, b.bins[at]); !may || !Holds(b.rooms[at], it.Size) {
 		return 0, false
 	}
 	for _, g := range b.s.f.groups[item] {

@@ -233,7 +233,7 @@ func (s *search) thinned(names []int) (bins []int) {
 // unlimited availability, since a limited bin may run out.
 func (s *search) replaces(other, bin int) bool {
 	o, b := &s.p.Bins[other], &s.p.Bins[bin]
-	if o.Price > b.Price || o.Most > 0 || !holds(o.Room, b.Room) {
+	if o.Price > b.Price || o.Most > 0 || !Holds(o.Room, b.Room) {
 		return false
 	}
 	return !slices.ContainsFunc(s.p.Limits, func(l Limit) bool { return l.Costs[other] > 0 })

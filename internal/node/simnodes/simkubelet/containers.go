@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // play advances one pod's status to now: it starts, ends and restarts containers and makes them
@@ -47,11 +48,7 @@ const (
 )
 
 // wakeAt records the time of a spontaneous change of the status; the earliest time is kept.
-func (p *play) wakeAt(t time.Time) {
-	if p.wake.IsZero() || t.Before(p.wake) {
-		p.wake = t
-	}
-}
+func (p *play) wakeAt(t time.Time) { p.wake = pacing.Sooner(p.wake, t) }
 
 // playContainers plays the init containers in order, and then the regular containers, which start
 // together. Sidecars run until all regular containers have ended and none will be restarted.
