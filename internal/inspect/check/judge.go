@@ -131,7 +131,7 @@ func (j *judge) checkNodes() {
 				level, action = Problem, "no controller removes them: run kube-controller-manager's node-lifecycle-controller or Berth's controller"
 			}
 		}
-		if slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == "node.cloudprovider.kubernetes.io/uninitialized" }) {
+		if slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == uninitializedTaint }) {
 			uninitialized = append(uninitialized, node.Name)
 		}
 	}
@@ -156,6 +156,9 @@ func (j *judge) checkNodes() {
 		j.addFinding(OK, "nodes", "", "all %d are ready", len(j.Nodes))
 	}
 }
+
+// uninitializedTaint marks a node until the cloud controller manager has initialized it.
+const uninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
 // untaintedWithin bounds the time until node health has adapted a node's taints to its state: it
 // examines nodes every five seconds.

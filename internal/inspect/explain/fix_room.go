@@ -286,7 +286,8 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 
 	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
 		x, y := a.Class.Priority >= f.pod.Class.Priority, b.Class.Priority >= f.pod.Class.Priority
-		return cmp.Or(rules.FalseFirst(f.isProtected(a), f.isProtected(b)), rules.FalseFirst(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
+		return cmp.Or(rules.FalseFirst(f.isProtected(a), f.isProtected(b)), rules.FalseFirst(x, y),
+			cmp.Compare(helps(b), helps(a)), byValue(a, b))
 	})
 
 	var going []*cluster.Pod

@@ -143,7 +143,8 @@ func (p *Pod) searchName(text string) string {
 func sortFound[T any](list []T, text string, name func(T) string) {
 	slices.SortFunc(list, func(a, b T) int {
 		x, y := name(a), name(b)
-		return cmp.Or(-rules.FalseFirst(strings.HasPrefix(x, text), strings.HasPrefix(y, text)), cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
+		return cmp.Or(rules.FalseFirst(strings.HasPrefix(y, text), strings.HasPrefix(x, text)),
+			cmp.Compare(len(x), len(y)), cmp.Compare(x, y))
 	})
 }
 

@@ -140,7 +140,7 @@ func (s *selfHosted) installManifests(ctx context.Context, c *Cluster, out *prin
 	if err != nil {
 		return err
 	}
-	// Remove the pods of an earlier run on this data directory; their processes ended with that run.
+	// Remove the pods of an earlier run on this data directory. Their processes ended with it.
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	earlier := metav1.ListOptions{LabelSelector: partOfBerth}
 	if err := client.CoreV1().Pods(deploy.Namespace).DeleteCollection(ctx, now, earlier); err != nil {
