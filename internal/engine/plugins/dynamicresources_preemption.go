@@ -110,9 +110,7 @@ func (a *attempt) isReleased(claim *resourcev1.ResourceClaim, n *cluster.Node, s
 			if holder.UID == a.pod.UID || a.c.Nominated(holder.UID) != nil || a.c.IsPending != nil && a.c.IsPending(holder.UID) {
 				return false
 			}
-		case p.Node == nil || p.Node.Index != n.Index:
-			return false
-		case slices.Contains(n.Pods, p) && !(soon && p.Preempted):
+		case p.Node == nil || p.Node.Index != n.Index, slices.Contains(n.Pods, p) && !(soon && p.Preempted):
 			return false
 		}
 	}

@@ -283,9 +283,7 @@ func (h *reconstruction) evaluatePast(item *queue.Item, node string,
 	}
 	evaluation = h.evaluateWith(around, func(o *rivalPod) bool { return o.ahead }, evaluate)
 	switch {
-	case isBest(evaluation, node):
-		return evaluation, false
-	case known && ordered:
+	case isBest(evaluation, node), known && ordered:
 		return evaluation, false
 	case !known || len(around) > mostUnordered:
 		return evaluation, true

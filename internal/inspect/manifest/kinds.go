@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // kind is one kind of object used by Berth. A new kind requires a list in Set and a call of
@@ -282,12 +283,7 @@ func (s *Set) Controllers() (all []metav1.Object) {
 // which the set was written. Newest trusts all clocks; package simulate detects clocks running
 // ahead.
 func (s *Set) Newest() (newest time.Time) {
-	later := func(t metav1.Time) {
-		if t.After(newest) {
-			newest = t.Time
-		}
-	}
-
+	later := func(t metav1.Time) { newest = pacing.Later(newest, t.Time) }
 	for _, n := range s.Nodes {
 		// Creation times are written by the API server, the other times by components.
 		later(n.CreationTimestamp)
