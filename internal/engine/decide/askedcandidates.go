@@ -146,7 +146,7 @@ func (a *askedCandidates) compareBlock(block int) {
 // cheapestNode is the counterpart of candidates.cheapestNode with the filters applied, and makes
 // the same draws.
 func (a *askedCandidates) cheapestNode(t *tie, preferred int32) int32 {
-	best := cheapestOf(a.cheapest, t, a.costOf, a.askBlock)
+	best := cheapestNode(a.cheapest, t, a.costOf, a.askBlock)
 	if best != none && preferred != none && int(preferred) < len(a.byNode) {
 		if p := a.costOf(preferred); p.candidate && p.compare(a.costOf(best)) == 0 && !a.isOut(preferred) && a.suits(preferred) {
 			return preferred

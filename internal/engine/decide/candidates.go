@@ -36,7 +36,7 @@ type candidates struct {
 // if it is among the cheapest nodes, otherwise at random.
 func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {
 	costOf := func(node int32) *cost { return &c.byNode[node] }
-	best := cheapestOf(c.cheapest, t, costOf, func(block int) int32 { return c.cheapest[block] })
+	best := cheapestNode(c.cheapest, t, costOf, func(block int) int32 { return c.cheapest[block] })
 	if best != none && preferred != none && int(preferred) < len(c.byNode) {
 		if p := &c.byNode[preferred]; p.candidate && p.compare(&c.byNode[best]) == 0 {
 			return preferred
@@ -45,11 +45,11 @@ func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {
 	return best
 }
 
-// cheapestOf returns the cheapest node of all blocks, or none. Ties are broken at random. ask
+// cheapestNode returns the cheapest node of all blocks, or none. Ties are broken at random. ask
 // returns the cheapest node of a block that passes the filters, or none. It is not called for a
 // block whose cheapest node costs more than the best node so far, since filters cannot reduce the
 // cost of a block.
-func cheapestOf(cheapest []int32, t *tie, costOf func(node int32) *cost, ask func(block int) int32) int32 {
+func cheapestNode(cheapest []int32, t *tie, costOf func(node int32) *cost, ask func(block int) int32) int32 {
 	best, ties := none, 0
 	for block, node := range cheapest {
 		if node == none || best != none && costOf(node).compare(costOf(best)) > 0 {
