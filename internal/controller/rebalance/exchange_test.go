@@ -326,7 +326,7 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 }
 
 // TestAnExchangeWaitsForNodePools verifies that no pod leaves while a disruption budget of the
-// NodePool allows no removal, and that the exchange goes on afterwards.
+// NodePool allows no removal, and that the exchange continues afterwards.
 func TestAnExchangeWaitsForNodePools(t *testing.T) {
 	s := exchangeStage(t)
 	from, minutes := s.Now.UTC(), metav1.Duration{Duration: 7 * time.Minute}

@@ -79,7 +79,7 @@ func (d *Decider) lookAhead(p *cluster.Pod, found Preemption) Preemption {
 	return found
 }
 
-// consequencesOf supposes that p runs in place of the victims, and decides their replacements, the
+// consequencesOf supposes that p runs instead of the victims, and decides their replacements, the
 // most important first. It restores the cluster. It must not use cluster.Suppose, because the
 // decisions follow the log. Preemptions beyond the remaining effort are not counted.
 func (d *Decider) consequencesOf(p *cluster.Pod, choice *Preemption, left *effort.Budget) (k consequences) {

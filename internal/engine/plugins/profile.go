@@ -66,7 +66,7 @@ type Profile struct {
 }
 
 // LookAhead determines between which nodes preemption chooses by the consequences of evicting their
-// victims: it prefers victims whose replacements fit on other nodes now, and then those whose
+// victims: it prefers victims whose replacements fit on other nodes now, and then victims whose
 // replacements preempt the fewest pods. Empty: none.
 type LookAhead string
 

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestBudgetsOfANodePool verifies the allowed removals of a pool with 15 nodes, one of which is not
-// ready and one terminating, at 12:30 UTC on a Saturday.
+// TestBudgetsOfANodePool verifies the allowed removals of a pool with 15 nodes (one is not ready,
+// and one is terminating) at 12:30 UTC on a Saturday.
 func TestBudgetsOfANodePool(t *testing.T) {
 	now := time.Date(2026, 11, 28, 13, 30, 0, 0, time.FixedZone("CET", 3600))
 	var nodes []*v1.Node

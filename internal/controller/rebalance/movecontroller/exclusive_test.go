@@ -35,7 +35,7 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 	return p.server.RoundTrip(r)
 }
 
-// start begins a process; others are those that must not work meanwhile.
+// start begins a process, and verifies that none of the others works meanwhile.
 func (p *process) start(t *testing.T, lasts time.Duration, others ...*process) {
 	config := &rest.Config{Host: "http://fake", Transport: p, QPS: -1,
 		ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
