@@ -156,7 +156,8 @@ func (c *cluster) schedulerUsesItsRights() {
 		conflict("create", "pods/binding", "extended"),  // makes the scheduler release the claim created for the pod
 	)
 	file := schedulerConfiguration(c.T)
-	p := c.begin(deploy.Scheduler, seen, "--config", file, "--bind-address=127.0.0.1", "--health-bind-address=127.0.0.1:0")
+	p := c.begin(deploy.Scheduler, seen, "--config", file, "--gentle-preemption", "--bind-address=127.0.0.1",
+		"--health-bind-address=127.0.0.1:0")
 	p.says("(?m)^ready$")
 	configuration, err := os.ReadFile(file)
 	if err != nil {
@@ -297,7 +298,7 @@ func (c *cluster) shadowUsesItsRights() {
 	seen := record(c.T, c.Config)
 	own := kubeconfig(c.T, seen, c.token("berth-shadow"))
 	for what, args := range map[deploy.Part][]string{
-		deploy.Scheduler:  {"--leader-elect=false", "--secure-port=0"},
+		deploy.Scheduler:  {"--leader-elect=false", "--secure-port=0", "--gentle-preemption"},
 		deploy.Controller: nil,
 	} {
 		p := &part{t: c.T, what: what, seen: seen}
