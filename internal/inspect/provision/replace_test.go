@@ -138,17 +138,7 @@ func TestNodesOfUndisturbedPodsStay(t *testing.T) {
 			break
 		}
 	}
-	w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := Make(w, catalog, Options{})
-	if err == nil {
-		err = plan.Replace(w.Twin, Options{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := planReplacing(t, objects, catalog, simulate.Options{})
 	for _, e := range plan.Replaced.Exchanges {
 		for _, name := range e.Gone {
 			if stay[name] != "" {
@@ -333,17 +323,7 @@ func TestNodePoolsKeepTheirNodes(t *testing.T) {
 		}
 	}
 	catalog.addRules(pools)
-	w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{Now: time.Date(2026, 11, 28, 12, 30, 0, 0, time.UTC)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := Make(w, catalog, Options{})
-	if err == nil {
-		err = plan.Replace(w.Twin, Options{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan := planReplacing(t, objects, catalog, simulate.Options{Now: time.Date(2026, 11, 28, 12, 30, 0, 0, time.UTC)})
 	for _, e := range plan.Replaced.Exchanges {
 		for _, name := range e.Gone {
 			if poolOf[name] != "free" {
@@ -359,4 +339,21 @@ func TestNodePoolsKeepTheirNodes(t *testing.T) {
 	if len(plan.Replaced.Exchanges) == 0 {
 		t.Error("no other node is removed")
 	}
+}
+
+// planReplacing returns the plan for a cluster of these objects, with replacements.
+func planReplacing(t *testing.T, objects []metav1.Object, catalog *Catalog, options simulate.Options) *Plan {
+	t.Helper()
+	w, err := simulate.Open(manifest.Assemble("test", objects), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Make(w, catalog, Options{})
+	if err == nil {
+		err = plan.Replace(w.Twin, Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
 }
