@@ -167,7 +167,7 @@ func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
 	}
 	preparePod(pod)
 	if faults := rules.ValidatePod(pod); len(faults) > 0 {
-		return nil, &Refusal{Field: faults[0].Field, Message: faults.ToAggregate().Error(), Faults: faults}
+		return nil, &Refusal{Field: faults[0].Field, Message: rules.Brief(faults.ToAggregate()).Error(), Faults: faults}
 	}
 	return pod, nil
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // mostWorded, mostValuesWorded and mostRequirementsWorded bound the terms, the values and the
@@ -39,14 +39,11 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 	}
 
 	_, err := nodeaffinity.NewPreferredSchedulingTerms(list)
-	if all, many := err.(utilerrors.Aggregate); many && len(all.Errors()) > mostWorded {
-		err = utilerrors.NewAggregate(all.Errors()[:mostWorded])
-	}
 	if err == nil {
 		err = fmt.Errorf("preferredDuringSchedulingIgnoredDuringExecution[%d]: a requirement after the first %d, "+
 			"or one of %d values or more, is invalid", invalid, mostRequirementsWorded, mostValuesWorded)
 	}
-	return err
+	return rules.Brief(err)
 }
 
 // Detail implements Detailer. It lists the labels missing on the node.

@@ -4,11 +4,14 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"pgregory.net/rapid"
 )
 
@@ -131,5 +134,18 @@ func TestASelectorIsWrittenAsKubectlDoes(t *testing.T) {
 		if got := s.String(); got != c.text {
 			t.Errorf("%v is written %q, want %q", c.selector, got, c.text)
 		}
+	}
+}
+
+// TestBriefKeepsFewErrors verifies that Brief shortens long aggregates, and nothing else.
+func TestBriefKeepsFewErrors(t *testing.T) {
+	for count, want := range map[int]int{1: 1, 16: 16, 17: 16, 5000: 16} {
+		all := Brief(utilerrors.NewAggregate(slices.Repeat([]error{errors.New("invalid")}, count))).(utilerrors.Aggregate).Errors()
+		if len(all) != want {
+			t.Errorf("%d of %d errors are left, want %d", len(all), count, want)
+		}
+	}
+	if err := errors.New("one"); !errors.Is(Brief(err), err) || Brief(nil) != nil {
+		t.Error("Brief changes other errors")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -36,6 +37,16 @@ func ValidatePod(pod *v1.Pod) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
+}
+
+// Brief returns err with at most its first sixteen errors. Building the text of an aggregate takes
+// time with the square of its length, and a tenant's pod has room for thousands of invalid values.
+func Brief(err error) error {
+	const most = 16
+	if all, many := err.(utilerrors.Aggregate); many && len(all.Errors()) > most {
+		return utilerrors.NewAggregate(all.Errors()[:most])
+	}
+	return err
 }
 
 // ValidatePodSpec checks the spec of a pod or of a pod template. path is the location of the spec,

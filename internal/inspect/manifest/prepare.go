@@ -226,7 +226,7 @@ func checkWorkload(meta *metav1.ObjectMeta, replicas *int32, selector *metav1.La
 	errs = append(errs, countOfPods(replicas, spec.Child("replicas"))...)
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		errs = append(errs, field.Required(spec.Child("selector"), ""))
-	} else if s, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+	} else if s, err := rules.ReadSelector(selector); err != nil {
 		errs = append(errs, field.Invalid(spec.Child("selector"), selector, err.Error()))
 	} else if !s.Matches(labels.Set(template.Labels)) {
 		errs = append(errs, field.Invalid(spec.Child("template", "metadata", "labels"), template.Labels,
