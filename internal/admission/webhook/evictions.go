@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -37,21 +39,52 @@ type evictions struct {
 	options evictionguard.Options
 
 	mu    sync.Mutex
-	first map[types.UID]sighting // first eviction of a guarded pod, as seen by this replica
+	first map[string]sighting // evictions of guarded pods, by namespace/name
 	// alive is the time of the last new status. A controller that works off many evictions reports
 	// the statuses of some pods late.
 	alive time.Time
+
+	all    *rate.Limiter     // of reads
+	shares map[string]*share // of reads, by namespace
+	under  int               // evictions whose pods are being read or written
 }
 
-// sighting is the first eviction of a pod.
+// share limits the reads for the evictions of a namespace.
+type share struct {
+	*rate.Limiter
+	spacing time.Duration // between reads of a pod: longer in a mass eviction, so that all pods have their turn
+	widened time.Time
+}
+
+// sighting is what a replica knows about the evictions of a guarded pod.
 type sighting struct {
-	at       time.Time
-	answered bool // the pod has a status
-	recorded time.Time
+	uid      types.UID // empty until the pod has been read
+	at       time.Time // the first eviction
+	answered bool      // the pod has a status
+	read     time.Time
+	failing  time.Time // the first attempt since the last one that was read and recorded; zero without one
+	message  string    // the last refusal
 }
 
-// recordsEvery is the time between two records of evictions of a pod.
-const recordsEvery = time.Second
+// Bounds of the requests that evictions cause. An eviction beyond them is refused without a
+// request, so that neither a mass eviction nor a tenant that evicts all the time delays other
+// evictions, or keeps the API server from its work.
+const (
+	readsEvery = time.Second      // the least spacing
+	readsTurn  = 30 * time.Second // the most spacing, shorter than evictionguard.RepeatsWithin
+	// readsOfOne and burstOfOne bound the reads for a namespace, per second and initially; the
+	// bounds of all namespaces are twice as high.
+	readsOfOne, burstOfOne = 50, 200
+	mostUnder              = 32 // fewer than the reviews of one API server that are answered at a time
+	mostShares             = 10_000
+	crowdedMessage         = "many evictions are held; retry"
+)
+
+// newEvictions returns evictions with nothing held.
+func newEvictions(client kubernetes.Interface, metrics *instruments, now func() time.Time, options evictionguard.Options) *evictions {
+	return &evictions{client: client, metrics: metrics, now: now, options: options, first: map[string]sighting{},
+		all: rate.NewLimiter(2*readsOfOne, 2*burstOfOne), shares: map[string]*share{}}
+}
 
 // judgeEviction decides about the creation of an Eviction.
 func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -66,74 +99,67 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 		eviction.Annotations[evictionguard.ReplacedAnnotation] == "true" {
 		return e.admit("exempt"), nil
 	}
+	key := request.Namespace + "/" + request.Name
+	seen, answer := e.begin(key, request.Namespace)
+	if answer != nil {
+		return answer, nil
+	}
+	defer e.end(key, &seen)
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	pod, err := e.client.CoreV1().Pods(request.Namespace).Get(ctx, request.Name, metav1.GetOptions{})
-	unread := types.UID(request.Namespace + "/" + request.Name) // no UID has a slash
-	if passes(err) {
-		if first, _, ok := e.firstOf(unread, false); ok && e.now().Sub(first) < recordsWithin {
-			return e.hold("the API server is slow; retry"), nil
-		}
-	}
 	if err != nil {
+		if passes(err) && e.now().Sub(seen.failing) < recordsWithin {
+			return e.hold(&seen, "the API server is slow; retry"), nil
+		}
+		if !passes(err) {
+			seen = sighting{} // is forgotten
+		}
 		return e.admitAfter(ctx, request, err), nil
 	}
-	e.forget(unread)
 	if !e.options.Holds(pod) {
+		seen = sighting{}
 		return e.admit("unguarded"), nil
 	}
-	first, alive, ok := e.firstOf(pod.UID, pod.Annotations[evictionguard.StatusAnnotation] != "")
-	if !ok {
-		return e.admit("bound"), nil
-	}
-	verdict := e.options.Judge(pod, e.now(), first, alive)
+	verdict := e.options.Judge(pod, e.now(), seen.at, e.observe(&seen, pod))
 	switch {
 	case verdict.Admit:
+		seen.read = time.Time{} // a budget may refuse the eviction, and the next one is judged again
 		return e.admit(verdict.Reason), nil
 	case verdict.Deny:
 		e.metrics.evictions.WithLabelValues("denied").Inc()
 		return denyResponse(apierrors.NewForbidden(v1.Resource("pods"), pod.Name, errors.New(verdict.Message)).Status()), nil
 	}
-	if record := verdict.Records(e.now()); record != nil && e.recordsNow(pod.UID) {
-		err := e.recordRequest(ctx, pod, record)
-		if err != nil && verdict.First && !(passes(err) && e.now().Sub(first) < recordsWithin) {
+	if record := verdict.Records(e.now()); record != nil {
+		if err := e.recordRequest(ctx, pod, record); err != nil && verdict.First {
+			if passes(err) && e.now().Sub(seen.failing) < recordsWithin {
+				return e.hold(&seen, verdict.Message), nil
+			}
 			return e.admitAfter(ctx, request, err), nil
 		}
 	}
-	return e.hold(verdict.Message), nil
+	seen.failing = time.Time{}
+	return e.hold(&seen, verdict.Message), nil
 }
 
 // hold refuses an eviction for now. No delay is suggested: client-go would repeat the request
 // within the same call, out of the evictor's control.
-func (e *evictions) hold(message string) *admissionv1.AdmissionResponse {
+func (e *evictions) hold(seen *sighting, message string) *admissionv1.AdmissionResponse {
+	seen.message = message
 	e.metrics.evictions.WithLabelValues("held").Inc()
 	return denyResponse(apierrors.NewTooManyRequests(message, 0).Status())
 }
 
 // A slow API server does not admit an eviction: the evictor's next attempts record it.
 const (
-	answerTimeout = 3 * time.Second  // so that the eviction is answered within evictionTimeout
-	recordsWithin = 30 * time.Second // time within which an eviction is recorded, or else admitted
+	answerTimeout = 3 * time.Second // so that the eviction is answered within evictionTimeout
+	recordsWithin = time.Minute     // time from the first failed attempt until an eviction is admitted without a record
 )
 
 // passes reports whether an error of a request is likely to pass.
 func passes(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
-}
-
-// recordsNow reports whether an eviction of a pod may be recorded. It bounds the writes for a pod
-// that is evicted very often.
-func (e *evictions) recordsNow(uid types.UID) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	seen := e.first[uid]
-	if e.now().Sub(seen.recorded) < recordsEvery {
-		return false
-	}
-	seen.recorded = e.now()
-	e.first[uid] = seen
-	return true
 }
 
 // recordRequest records an eviction in annotations of the pod.
@@ -146,37 +172,94 @@ func (e *evictions) recordRequest(ctx context.Context, pod *v1.Pod, annotations 
 	return err
 }
 
-// forget removes a remembered eviction.
-func (e *evictions) forget(key types.UID) {
+// begin returns what is known about the evictions of a pod, and counts a read of it, which lasts
+// until end. It returns an answer if the pod is not to be read now. After the deadline a pod is
+// read beyond the bounds of a second. Evictions older than twice the deadline are forgotten, and in
+// a flood also those of pods that were never read.
+func (e *evictions) begin(key, namespace string) (seen sighting, answer *admissionv1.AdmissionResponse) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.first, key)
+	now := e.now()
+	old := func(s sighting) bool { return now.Sub(s.at) >= 2*e.options.Deadline }
+	seen, ok := e.first[key]
+	if !ok || old(seen) {
+		if len(e.first) >= mostHeld {
+			maps.DeleteFunc(e.first, func(_ string, s sighting) bool { return old(s) || s.uid == "" })
+		}
+		if len(e.first) >= mostHeld {
+			return seen, e.admit("bound")
+		}
+		seen = sighting{at: now}
+	}
+	if e.mayRead(&seen, namespace) {
+		e.under++
+		seen.read = now
+		if seen.failing.IsZero() {
+			seen.failing = now
+		}
+	} else {
+		answer = e.hold(&seen, cmp.Or(seen.message, crowdedMessage))
+	}
+	e.first[key] = seen
+	return seen, answer
 }
 
-// firstOf returns the time of the pod's first eviction, and records it, and the time at which the
-// controller was last seen alive; answered states that the pod has a status. ok is false if there
-// are too many evictions to remember. Evictions older than twice the deadline are forgotten.
-func (e *evictions) firstOf(uid types.UID, answered bool) (first, alive time.Time, ok bool) {
+// mayRead reports whether a pod may be read now.
+func (e *evictions) mayRead(seen *sighting, namespace string) bool {
 	now := e.now()
+	own := e.shares[namespace]
+	if own == nil {
+		if len(e.shares) >= mostShares {
+			clear(e.shares)
+		}
+		own = &share{Limiter: rate.NewLimiter(readsOfOne, burstOfOne)}
+		e.shares[namespace] = own
+	}
+	if own.TokensAt(now) >= burstOfOne/2 {
+		own.spacing = readsEvery
+	}
+	switch {
+	case now.Sub(seen.read) < own.spacing, e.under >= mostUnder:
+		return false
+	case now.Sub(seen.at) >= e.options.Deadline:
+		return now.Sub(seen.read) >= readsEvery
+	case own.AllowN(now, 1) && e.all.AllowN(now, 1):
+		return true
+	case now.Sub(own.widened) >= readsEvery:
+		own.spacing, own.widened = min(2*own.spacing, readsTurn), now
+	}
+	return false
+}
+
+// end stores what is known after a read.
+func (e *evictions) end(key string, seen *sighting) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	seen, ok := e.first[uid]
-	switch {
-	case ok && now.Sub(seen.at) < 2*e.options.Deadline:
-		if answered && !seen.answered {
-			e.alive = now
-		}
-		seen.answered = answered
-		e.first[uid] = seen
-		return seen.at, e.alive, true
-	case len(e.first) >= mostHeld:
-		maps.DeleteFunc(e.first, func(_ types.UID, seen sighting) bool { return now.Sub(seen.at) >= 2*e.options.Deadline })
-		if len(e.first) >= mostHeld {
-			return now, e.alive, false
-		}
+	e.under--
+	if seen.at.IsZero() {
+		delete(e.first, key)
+	} else {
+		e.first[key] = *seen
 	}
-	e.first[uid] = sighting{at: now, answered: answered}
-	return now, e.alive, true
+}
+
+// observe updates what is known by the pod, which may replace one of the same name, and returns the
+// time at which the controller was last seen alive.
+func (e *evictions) observe(seen *sighting, pod *v1.Pod) (alive time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now, answered := e.now(), pod.Annotations[evictionguard.StatusAnnotation] != ""
+	if seen.uid != pod.UID {
+		if seen.uid != "" {
+			seen.at = now
+		}
+		seen.uid, seen.answered = pod.UID, answered
+	}
+	if answered && !seen.answered {
+		e.alive = now
+	}
+	seen.answered = answered
+	return e.alive
 }
 
 // admit lets an eviction pass.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,8 +38,7 @@ func evictionOf(name, object string) *admissionv1.AdmissionRequest {
 }
 
 func testEvictions(client *fake.Clientset, now *time.Time) *evictions {
-	return &evictions{client: client, metrics: newInstruments(), now: func() time.Time { return *now },
-		options: evictionguard.DefaultOptions(), first: map[types.UID]sighting{}}
+	return newEvictions(client, newInstruments(), func() time.Time { return *now }, evictionguard.DefaultOptions())
 }
 
 func TestAnEvictionIsRecordedInThePodAndHeld(t *testing.T) {
@@ -67,6 +67,7 @@ func TestAnEvictionIsRecordedInThePodAndHeld(t *testing.T) {
 	}
 	pod.Annotations[evictionguard.StatusAnnotation] = evictionguard.Admitted + "cannot surge"
 	client.CoreV1().Pods("shop").Update(t.Context(), pod, metav1.UpdateOptions{})
+	now = now.Add(readsEvery)
 	if got := judge(); !got.Allowed {
 		t.Errorf("after the controller has admitted it: %+v", got)
 	}
@@ -116,14 +117,77 @@ func TestRememberedEvictionsAreBounded(t *testing.T) {
 	now := time.Unix(0, 0)
 	guard := testEvictions(fake.NewClientset(), &now)
 	for i := range mostHeld {
-		guard.firstOf(types.UID(fmt.Sprint(i)), false)
+		guard.begin(fmt.Sprint(i), "shop") // pods that do not exist, of which few are read
 	}
-	if _, _, ok := guard.firstOf("one more", false); ok || len(guard.first) > mostHeld {
-		t.Errorf("%d evictions are remembered", len(guard.first))
+	if _, answer := guard.begin("one more", "other"); answer != nil && answer.Allowed || len(guard.first) > mostHeld {
+		t.Errorf("%+v; %d evictions are remembered", answer, len(guard.first))
+	}
+	for i := range mostHeld {
+		guard.first[fmt.Sprint(i)] = sighting{at: now, uid: "a"}
+	}
+	if _, answer := guard.begin("two more", "other"); answer == nil || !answer.Allowed || len(guard.first) > mostHeld {
+		t.Errorf("%+v; %d evictions are remembered", answer, len(guard.first))
 	}
 	now = now.Add(2 * guard.options.Deadline)
-	if _, _, ok := guard.firstOf("later", false); !ok || len(guard.first) != 1 {
+	if guard.begin("later", "shop"); len(guard.first) != 1 {
 		t.Errorf("%d evictions are remembered after their deadlines", len(guard.first))
+	}
+}
+
+// TestAMassEvictionIsHeldWithFewRequests covers 1,000 pods of a tenant, evicted again every five
+// seconds: none is admitted, all are recorded within a minute and again within another, the
+// requests are bounded, and a pod of another namespace is recorded with its first attempt.
+func TestAMassEvictionIsHeldWithFewRequests(t *testing.T) {
+	const pods, limit = 1000, 90 * time.Second
+	var objects []runtime.Object
+	for i := range pods {
+		objects = append(objects, guardedPod(fmt.Sprint("web-", i)))
+	}
+	other := guardedPod("db-1")
+	other.Namespace = "other"
+	client, now := fake.NewClientset(append(objects, other)...), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	begin, recorded, last, reads := now, map[string]time.Time{}, map[string]time.Time{}, map[time.Time]int{}
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		reads[now.Truncate(time.Second)]++
+		return false, nil, nil
+	})
+	client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		key := action.GetNamespace() + "/" + action.(clienttesting.PatchAction).GetName()
+		if _, ok := recorded[key]; !ok {
+			recorded[key] = now
+		}
+		last[key] = now
+		return false, nil, nil
+	})
+	guard := testEvictions(client, &now)
+	evict := func(namespace, name string) {
+		t.Helper()
+		request := evictionOf(name, `{}`)
+		request.Namespace = namespace
+		guard.alive = now // the controller is busy
+		if response, err := guard.judgeEviction(t.Context(), request); err != nil || response.Allowed {
+			t.Fatalf("%s at %v: %+v, %v", name, now.Sub(begin), response, err)
+		}
+	}
+	for i := 0; now.Sub(begin) < limit; i++ {
+		evict("shop", fmt.Sprint("web-", i%pods))
+		if i%pods == pods/2 {
+			evict("other", "db-1")
+		}
+		now = now.Add(5 * time.Second / pods)
+	}
+	most, sum, oldest, latest := 0, 0, now, begin
+	for _, count := range reads {
+		most, sum = max(most, count), sum+count
+	}
+	for key, at := range last {
+		oldest = slices.MinFunc([]time.Time{oldest, at}, time.Time.Compare)
+		latest = slices.MaxFunc([]time.Time{latest, recorded[key]}, time.Time.Compare)
+	}
+	if at, ok := recorded["other/db-1"]; !ok || at.Sub(begin) > 5*time.Second || len(recorded) != pods+1 || latest.Sub(begin) > time.Minute ||
+		now.Sub(oldest) > evictionguard.RepeatsWithin || most > burstOfOne+2*readsOfOne || sum > int(limit.Seconds())*(readsOfOne+1)+burstOfOne {
+		t.Errorf("the other pod is recorded after %v, %d pods in all, the last one after %v; the last record of a pod is %v old; %d reads, "+
+			"at most %d in a second", at.Sub(begin), len(recorded), latest.Sub(begin), now.Sub(oldest), sum, most)
 	}
 }
 
@@ -170,13 +234,13 @@ func TestASlowAPIServerDoesNotAdmitEvictions(t *testing.T) {
 			return slow, nil, fmt.Errorf("%s: %w", verb, context.DeadlineExceeded)
 		})
 		guard := testEvictions(client, &now)
-		for i, admits := range []bool{false, false, true, false, false} {
-			slow = i != 3
+		for i, admits := range []bool{false, false, false, true, false, false} {
+			slow = i != 4
 			response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`))
 			if err != nil || response.Allowed != admits {
 				t.Errorf("%s at %v: %+v, %v", verb, now, response, err)
 			}
-			now = now.Add(15 * time.Second)
+			now = now.Add(25 * time.Second)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/admission/lookup"
@@ -29,8 +28,7 @@ type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.A
 func (w *Webhook) newHandler(r *reviewer) http.Handler {
 	mux := http.NewServeMux()
 	if w.options.GuardEvictions {
-		guard := &evictions{client: w.lookups, metrics: w.metrics, now: w.clock.Now, options: w.options.Guard,
-			first: map[types.UID]sighting{}}
+		guard := newEvictions(w.evictions, w.metrics, w.clock.Now, w.options.Guard)
 		mux.Handle("POST "+evictPath, w.reviewHandler("evict", guard.judgeEviction))
 	}
 	mux.Handle("POST "+mutatePath, w.reviewHandler("mutate", r.mutateObject))

@@ -41,8 +41,10 @@ type Webhook struct {
 	metrics *instruments
 	// lookups is a separate client for reads that unauthenticated callers can cause.
 	lookups kubernetes.Interface
-	lanes   *lanes         // bounds concurrent reviews
-	clients *x509.CertPool // CAs of allowed callers; nil allows all callers
+	// evictions is a client without a limit, because evictions limit their requests themselves.
+	evictions kubernetes.Interface
+	lanes     *lanes         // bounds concurrent reviews
+	clients   *x509.CertPool // CAs of allowed callers; nil allows all callers
 
 	listener net.Listener // for reviews
 	health   net.Listener // nil if disabled
@@ -76,8 +78,13 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.QPS = -1
+	evictions, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
 
-	w := &Webhook{options: options, client: client, lookups: lookups, lanes: newLanes(), clock: options.Clock, metrics: newInstruments(),
+	w := &Webhook{options: options, client: client, lookups: lookups, evictions: evictions, lanes: newLanes(), clock: options.Clock, metrics: newInstruments(),
 		warm: make(chan struct{}), ready: make(chan struct{})}
 	if options.ClientCAFile != "" {
 		if w.clients, err = cert.NewPool(options.ClientCAFile); err != nil {

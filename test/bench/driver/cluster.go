@@ -50,7 +50,7 @@ func (r *Run) startCluster(ctx context.Context, ready, program string, flags []s
 		_, err = c.servers[0].WaitFor(ctx, ready)
 	}
 	if err == nil {
-		c.Client, err = NewClient(c.Kubeconfig)
+		c.Client, err = NewClient(c.Kubeconfig, -1, 0)
 	}
 	if err != nil {
 		c.Stop()
@@ -59,15 +59,15 @@ func (r *Run) startCluster(ctx context.Context, ready, program string, flags []s
 	return c, nil
 }
 
-// NewClient returns a client without a rate limit.
-func NewClient(kubeconfig string) (kubernetes.Interface, error) {
+// NewClient returns a client that sends at most qps requests per second; -1 means no limit.
+func NewClient(kubeconfig string, qps float32, burst int) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	config.QPS, config.Burst, config.WarningHandler = qps, burst, rest.NoWarnings{}
 	return kubernetes.NewForConfig(config)
 }
 
@@ -98,6 +98,9 @@ func (c *Cluster) Serve(program string, args ...string) error {
 	}
 	return err
 }
+
+// Last returns the program that Serve started last.
+func (c *Cluster) Last() *process.Process { return c.servers[len(c.servers)-1] }
 
 // Stop ends all processes, the last one first.
 func (c *Cluster) Stop() {

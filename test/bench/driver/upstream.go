@@ -102,7 +102,7 @@ func (c *Cluster) connectUpstream(ctx context.Context, server, token string) err
 	const limit = 90 * time.Second
 	return c.Until(ctx, "the API server to be ready", limit, func() (why string, err error) {
 		// The API server's self-signed certificate may not have been written yet.
-		if c.Client, err = NewClient(c.Kubeconfig); err != nil {
+		if c.Client, err = NewClient(c.Kubeconfig, -1, 0); err != nil {
 			return err.Error(), nil
 		}
 		status := 0

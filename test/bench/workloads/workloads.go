@@ -153,14 +153,14 @@ func (c *Cluster) clearCluster(ctx context.Context) error {
 	})
 }
 
-// replicasNote records a workload's original number of replicas.
-const replicasNote = "example.com/replicas"
+// ReplicasNote records a workload's original number of replicas.
+const ReplicasNote = "example.com/replicas"
 
 // Create creates a Deployment and, unless it is nil, its budget. Its pods take some seconds to
 // become ready, and some seconds to end.
 func (c *Cluster) Create(ctx context.Context, name string, count int32, cpu int64, budget *policyv1.PodDisruptionBudgetSpec) error {
 	grace, selector := int64(30), driver.OfApp(name)
-	meta := metav1.ObjectMeta{Name: name, Annotations: map[string]string{replicasNote: strconv.Itoa(int(count))}}
+	meta := metav1.ObjectMeta{Name: name, Annotations: map[string]string{ReplicasNote: strconv.Itoa(int(count))}}
 	template := v1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: selector.MatchLabels, Annotations: map[string]string{"berth.dev/terminate-after": endsAfter}},
 		Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace, NodeSelector: c.NodeSelector, Containers: []v1.Container{{
@@ -227,7 +227,7 @@ func (c *Cluster) countRescaled(ctx context.Context) (count int, err error) {
 	}
 	for i := range list.Items {
 		o := &list.Items[i]
-		if o.Annotations[replicasNote] != strconv.Itoa(int(*o.Spec.Replicas)) || len(o.Labels) > 0 {
+		if o.Annotations[ReplicasNote] != strconv.Itoa(int(*o.Spec.Replicas)) || len(o.Labels) > 0 {
 			count++
 		}
 	}

@@ -7,25 +7,31 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/bench/workloads"
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
-const (
-	nodeCPU = 16000 // millicores
-	full    = 60    // percent of the CPU of all nodes that the pods request
-)
+const nodeCPU = 16000 // millicores
 
 // bench is a cluster of the programs that berth up starts, except for the scheduler.
 type bench struct {
 	workloads.Cluster
 	*options
+	controller, webhook *process.Process     // webhook is nil without the guard
+	evictor             kubernetes.Interface // of drainByLibrary
+
+	listing sync.Mutex // guards the following
+	counted time.Time
+	podsOn  map[string]int // the pods of the workloads by node, as of counted
 }
 
 // start starts the control plane, Berth's controllers, the guard and the simulated nodes.
@@ -39,14 +45,15 @@ func start(ctx context.Context, r *driver.Run, o *options, guard bool) (*bench, 
 		return nil, err
 	}
 	b := &bench{Cluster: workloads.Cluster{Cluster: c}, options: o}
-	serve := func(args ...string) {
+	serve := func(args ...string) *process.Process {
 		if err == nil {
 			err = c.Serve(driver.Berth, append(args, "--kubeconfig", c.Kubeconfig, "--health-bind-address", "127.0.0.1:0")...)
 		}
+		return c.Last()
 	}
-	serve("controller", "--leader-elect=false", "--controllers", controllers)
+	b.controller = serve("controller", "--leader-elect=false", "--controllers", controllers)
 	if guard {
-		serve("webhook", "--guard-evictions", "--rules=false", "--namespace", metav1.NamespaceSystem,
+		b.webhook = serve("webhook", "--guard-evictions", "--rules=false", "--namespace", metav1.NamespaceSystem,
 			"--bind-address", "127.0.0.1:0", "--advertise-host", "127.0.0.1", "--shutdown-delay", "0s")
 	}
 	if err != nil {
@@ -66,6 +73,12 @@ func (b *bench) prepare(ctx context.Context, evictor string) (emptier, error) {
 		return b.startKarpenter(ctx)
 	case descheduler:
 		return b.startDescheduler(ctx)
+	case library:
+		var err error
+		if b.evictor, err = driver.NewClient(b.Kubeconfig, libraryQPS, libraryBurst); err != nil {
+			return nil, err
+		}
+		return b.drainByLibrary, b.startNodes(ctx)
 	}
 	return b.drainByKubectl, b.startNodes(ctx)
 }
@@ -113,20 +126,12 @@ func (b *bench) emptyAll(ctx context.Context, empty emptier, done *result) error
 }
 
 // busyNodes returns the names of the nodes with pods of the workloads.
-func (b *bench) busyNodes(ctx context.Context) (names []string, err error) {
-	pods, err := b.Client.CoreV1().Pods(workloads.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
+func (b *bench) busyNodes(ctx context.Context) ([]string, error) {
+	if _, err := b.countPods(ctx, ""); err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
-	for i := range pods.Items {
-		if node := pods.Items[i].Spec.NodeName; node != "" && !seen[node] {
-			seen[node] = true
-			names = append(names, node)
-		}
-	}
-	slices.SortFunc(names, compareNames)
-	return names, nil
+	delete(b.podsOn, "") // pods without a node
+	return slices.SortedFunc(maps.Keys(b.podsOn), compareNames), nil
 }
 
 // compareNames compares names first by length, so that node-9 precedes node-10.
@@ -137,10 +142,25 @@ func compareNames(a, b string) int {
 // awaitEmpty waits until no pod of a workload is on the node.
 func (b *bench) awaitEmpty(ctx context.Context, node string) error {
 	return b.Until(ctx, node+" to be empty", b.timeout, func() (string, error) {
-		pods, err := b.Client.CoreV1().Pods(workloads.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-		if err != nil {
-			return "", err
-		}
-		return driver.Lacking(len(pods.Items), 0), nil
+		count, err := b.countPods(ctx, node)
+		return driver.Lacking(count, 0), err
 	})
+}
+
+// countPods returns how many pods of the workloads were on a node a second ago or later. One
+// request counts the pods of all nodes, because hundreds of nodes may be waited for.
+func (b *bench) countPods(ctx context.Context, node string) (int, error) {
+	b.listing.Lock()
+	defer b.listing.Unlock()
+	if time.Since(b.counted) > time.Second {
+		pods, err := b.Client.CoreV1().Pods(workloads.Namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return 0, err
+		}
+		b.counted, b.podsOn = time.Now(), map[string]int{}
+		for i := range pods.Items {
+			b.podsOn[pods.Items[i].Spec.NodeName]++
+		}
+	}
+	return b.podsOn[node], nil
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubectl/pkg/drain"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
 )
@@ -22,6 +24,7 @@ const (
 	kubectl     = "kubectl"
 	karpenter   = "karpenter"
 	descheduler = "descheduler"
+	library     = "library" // kubectl's drain as a library, as Cluster API and kured use it
 )
 
 // ask runs berth kubectl.
@@ -35,6 +38,29 @@ func (b *bench) ask(ctx context.Context, args ...string) error {
 func (b *bench) drainByKubectl(ctx context.Context, node string) error {
 	err := b.ask(ctx, "drain", node, "--ignore-daemonsets", "--timeout", b.timeout.String())
 	if again := b.ask(ctx, "uncordon", node); err == nil {
+		err = again
+	}
+	return err
+}
+
+// The limit of the library's requests is Karpenter's. Without a limit, its reads of all pods that
+// it waits for would keep the API server from its other work.
+const libraryQPS, libraryBurst = 200, 300
+
+// drainByLibrary does the same as drainByKubectl within this process, which can drain hundreds of
+// nodes at the same time.
+func (b *bench) drainByLibrary(ctx context.Context, name string) error {
+	node, err := b.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	helper := &drain.Helper{Ctx: ctx, Client: b.evictor, IgnoreAllDaemonSets: true, GracePeriodSeconds: -1, Timeout: b.timeout,
+		Out: io.Discard, ErrOut: io.Discard}
+	if err := drain.RunCordonOrUncordon(helper, node, true); err != nil {
+		return err
+	}
+	err = drain.RunNodeDrain(helper, name)
+	if again := drain.RunCordonOrUncordon(helper, node, false); err == nil {
 		err = again
 	}
 	return err

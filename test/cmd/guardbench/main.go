@@ -23,6 +23,7 @@ import (
 // options selects the measurements.
 type options struct {
 	nodes, pods, parallel int
+	full                  int64 // percent of the CPU of all nodes that the pods request
 	timeout, limit        time.Duration
 	schedulers            []driver.Scheduler
 	evictors, guards      []string // empty means all
@@ -38,11 +39,12 @@ func main() {
 	r, o := &driver.Run{}, &options{}
 	flag.IntVar(&o.nodes, "nodes", 100, "simulated nodes")
 	flag.IntVar(&o.pods, "pods", 3000, "pods that run on them; there is a workload for ten of them")
+	flag.Int64Var(&o.full, "full", 60, "percent of the CPU of all nodes that the pods request")
 	flag.IntVar(&o.parallel, "parallel", 4, "nodes that are emptied at the same time")
 	flag.DurationVar(&o.timeout, "timeout", time.Minute, "after which a node counts as stuck")
 	flag.DurationVar(&o.limit, "limit", 0, "time after which no further node is emptied (default: all nodes are emptied)")
 	schedulers := flag.String("schedulers", "", "upstream or berth; both if empty")
-	evictors := flag.String("evictors", "", "kubectl, karpenter or descheduler, separated by commas; all if empty")
+	evictors := flag.String("evictors", "", "kubectl, karpenter, descheduler or library, separated by commas; all but library if empty")
 	guards := flag.String("guards", "", "off or on; both if empty")
 	flag.StringVar(&r.Bin, "bin", "bin", "folder with berth, berth-controlplane, kube-scheduler and the output of hack/peers.sh")
 	flag.StringVar(&r.Dir, "dir", "", "folder for data and logs, which is left (default: a temporary one, removed at the end)")
@@ -51,7 +53,7 @@ func main() {
 		if o.schedulers, err = driver.SchedulersOf(*schedulers); err != nil {
 			return err
 		}
-		if o.evictors, err = driver.Names("-evictors", *evictors, kubectl, karpenter, descheduler); err != nil {
+		if o.evictors, err = driver.Names("-evictors", *evictors, kubectl, karpenter, descheduler, library); err != nil {
 			return err
 		}
 		if o.guards, err = driver.Names("-guards", *guards, unguarded, guarded); err != nil {
@@ -74,6 +76,7 @@ type result struct {
 	evictor, scheduler, guard string
 	stuck, skipped            int
 	emptied                   []time.Duration // of the nodes that were not stuck
+	effort
 	*workloads.Outcome
 }
 
@@ -82,10 +85,10 @@ func run(ctx context.Context, r *driver.Run, o *options) error {
 	var results []*result
 	load := process.LoadAverage()
 	defer func() { writeResults(results, o, load) }()
-	for _, e := range []string{kubectl, karpenter, descheduler} {
+	for _, e := range []string{kubectl, karpenter, descheduler, library} {
 		for i := range o.schedulers {
 			for _, guard := range []string{unguarded, guarded} {
-				if !driver.Chosen(o.evictors, e) || !driver.Chosen(o.guards, guard) {
+				if !driver.Chosen(o.evictors, e) || e == library && len(o.evictors) == 0 || !driver.Chosen(o.guards, guard) {
 					continue
 				}
 				one := *r
@@ -123,20 +126,25 @@ func measure(ctx context.Context, r *driver.Run, o *options, done *result, s *dr
 	}
 
 	done.Outcome, err = b.Play(ctx, o.pods/workloads.PerWorkload, func(ctx context.Context, i int) error {
-		return b.CreateMixed(ctx, i, int64(o.nodes*nodeCPU*full/100/o.pods))
-	}, func(ctx context.Context) error { return b.emptyAll(ctx, empty, done) })
+		return b.CreateMixed(ctx, i, int64(o.nodes*nodeCPU)*o.full/100/int64(o.pods))
+	}, func(ctx context.Context) error {
+		return b.watchEffort(ctx, done, func(ctx context.Context) error { return b.emptyAll(ctx, empty, done) })
+	})
 	return done, err
 }
 
 var header = []string{"evictor", "scheduler", "guard", "workloads without a ready replica", "in all", "longest", "nodes emptied", "stuck nodes", "not tried",
-	"took", "a node, on average", "evictions refused", "pods moved", "scales changed"}
+	"took", "a node, on average", "evictions refused", "pods moved", "scales changed",
+	"pods more than before, at most", "requests per second", "at most", "controller, at most", "webhook, at most"}
 
 func (d *result) cells(o *options) []string {
 	return []string{d.evictor, d.scheduler, d.guard, strconv.Itoa(len(d.Outages)),
 		fmt.Sprintf("%.1f s", workloads.Sum(d.Outages).Seconds()), fmt.Sprintf("%.1f s", workloads.Longest(d.Outages).Seconds()),
 		strconv.Itoa(len(d.emptied)), strconv.Itoa(d.stuck), strconv.Itoa(d.skipped), fmt.Sprintf("%.0f s", d.Took.Seconds()),
 		fmt.Sprintf("%.1f s", workloads.Sum(d.emptied).Seconds()/float64(max(1, len(d.emptied)))),
-		strconv.Itoa(d.Refused), fmt.Sprintf("%d (%.2f of all)", d.Moved, float64(d.Moved)/float64(o.pods)), strconv.Itoa(d.Leftover)}
+		strconv.Itoa(d.Refused), fmt.Sprintf("%d (%.2f of all)", d.Moved, float64(d.Moved)/float64(o.pods)), strconv.Itoa(d.Leftover),
+		strconv.Itoa(d.added), fmt.Sprintf("%.0f", d.requests/d.Took.Seconds()), fmt.Sprintf("%.0f", d.rate),
+		driver.Mebibytes(d.controller), driver.Mebibytes(d.webhook)}
 }
 
 func writeResults(results []*result, o *options, load string) {
