@@ -23,7 +23,7 @@ type nodeTerms []nodeTerm
 // nodeTerm is one term: a node must meet all its requirements.
 type nodeTerm struct {
 	// wanted has at most one requirement for each key and operator.
-	wanted []labelRequirement
+	wanted []rules.Requirement
 	fields []fieldRequirement
 	// broken terms match nothing.
 	broken bool
@@ -67,7 +67,8 @@ func emptyNodeTerm(t *v1.NodeSelectorTerm) bool {
 // nothing, so the result may be shorter than the selector.
 func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	terms := make(nodeTerms, 0, len(s.NodeSelectorTerms))
-	byKey := map[string]int{} // index in terms, by label
+	byKey := map[string]int{}  // index in terms, by label
+	more := map[int][]string{} // values of merged terms, by index in terms
 	for i := range s.NodeSelectorTerms {
 		t := &s.NodeSelectorTerms[i]
 		if emptyNodeTerm(t) {
@@ -78,20 +79,24 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 			continue
 		}
 		if one, ok := term.oneOf(); ok {
-			if at, known := byKey[one.key]; known {
-				terms[at].wanted[0].addValues(one)
+			if at, known := byKey[one.Key]; known {
+				more[at] = append(more[at], one.Values...)
 				continue
 			}
-			byKey[one.key] = len(terms)
+			byKey[one.Key] = len(terms)
 		}
 		terms = append(terms, term)
+	}
+	for at, values := range more {
+		one := &terms[at].wanted[0]
+		*one = rules.NewRequirement(one.Key, one.Operator, append(values, one.Values...))
 	}
 	return terms
 }
 
 // oneOf returns the requirement of a term that only lists acceptable values of one label.
-func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
-	if t.broken || len(t.fields) > 0 || len(t.wanted) != 1 || t.wanted[0].operator != selection.In {
+func (t *nodeTerm) oneOf() (*rules.Requirement, bool) {
+	if t.broken || len(t.fields) > 0 || len(t.wanted) != 1 || t.wanted[0].Operator != selection.In {
 		return nil, false
 	}
 	return &t.wanted[0], true
@@ -101,12 +106,7 @@ func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 // library, it is also broken if a field has an operator other than In and NotIn, or more than one
 // value.
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
-	term := nodeTerm{identity: termIdentifies(t), wanted: make([]labelRequirement, 0, len(t.MatchExpressions))}
-	// With few requirements a search is cheaper than a map.
-	var at map[requirementKind]int // index in wanted, for many requirements
-	if len(t.MatchExpressions) > 8 {
-		at = make(map[requirementKind]int, len(t.MatchExpressions))
-	}
+	term := nodeTerm{identity: termIdentifies(t), wanted: make([]rules.Requirement, 0, len(t.MatchExpressions))}
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
 		operator := nodeOperators[e.Operator]
@@ -114,8 +114,9 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 			term.broken = true
 			continue
 		}
-		term.addRequirement(newLabelRequirement(e.Key, operator, e.Values), at)
+		term.wanted = append(term.wanted, rules.NewRequirement(e.Key, operator, e.Values))
 	}
+	term.wanted = rules.MergeRequirements(term.wanted)
 	for i := range t.MatchFields {
 		f := &t.MatchFields[i]
 		if (f.Operator != v1.NodeSelectorOpIn && f.Operator != v1.NodeSelectorOpNotIn) || len(f.Values) != 1 {
@@ -127,33 +128,6 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 		})
 	}
 	return term
-}
-
-// requirementKind identifies a requirement within a term: requirements with equal key and operator
-// are merged.
-type requirementKind struct {
-	key      string
-	operator selection.Operator
-}
-
-// addRequirement adds a requirement to the term, or narrows the requirement with the same key and
-// operator. at is the index of wanted by kind, which addRequirement updates; if nil, wanted is
-// searched.
-func (t *nodeTerm) addRequirement(r labelRequirement, at map[requirementKind]int) {
-	kind := requirementKind{r.key, r.operator}
-	i, known := at[kind]
-	if at == nil {
-		i = slices.IndexFunc(t.wanted, func(w labelRequirement) bool { return w.key == r.key && w.operator == r.operator })
-		known = i >= 0
-	}
-	if known {
-		t.wanted[i].narrowBy(&r)
-		return
-	}
-	if at != nil {
-		at[kind] = len(t.wanted)
-	}
-	t.wanted = append(t.wanted, r)
 }
 
 // match reports whether one of the terms matches the node.
@@ -172,7 +146,7 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 		return false
 	}
 	for i := range t.wanted {
-		if !t.wanted[i].meetsValue(n.Lookup(t.wanted[i].key)) {
+		if !t.wanted[i].MeetsValue(n.Lookup(t.wanted[i].Key)) {
 			return false
 		}
 	}
@@ -198,18 +172,17 @@ func (f fieldRequirement) match(value string) bool { return (value == f.value) !
 
 // namesWanted returns the requirements of the fields on the node's name, one per operator. Two
 // different required names result in an In without values, which no node meets.
-func namesWanted(fields []fieldRequirement) []labelRequirement {
-	var t nodeTerm
+func namesWanted(fields []fieldRequirement) (list []rules.Requirement) {
 	for _, f := range fields {
 		operator := selection.In
 		if f.negated {
 			operator = selection.NotIn
 		}
 		if f.name {
-			t.addRequirement(labelRequirement{operator: operator, list: []string{f.value}}, nil)
+			list = append(list, rules.NewRequirement("", operator, []string{f.value}))
 		}
 	}
-	return t.wanted
+	return rules.MergeRequirements(list)
 }
 
 // preferences are weighted terms. All terms that only list values of one label (see oneOf) take a
@@ -231,12 +204,14 @@ func preferencesOf(terms []weightedNodeTerm) preferences {
 			others, weights = append(others, terms[i].nodeTerm), append(weights, terms[i].weight)
 			continue
 		}
-		sums := p.byValue[one.key]
+		sums := p.byValue[one.Key]
 		if sums == nil {
 			sums = map[string]int64{}
-			p.byValue[one.key] = sums
+			p.byValue[one.Key] = sums
 		}
-		one.eachValue(func(value string) { sums[value] += terms[i].weight })
+		for value := range one.DistinctValues() {
+			sums[value] += terms[i].weight
+		}
 	}
 
 	p.others = indexTerms(others, weights)

@@ -149,7 +149,7 @@ func TestHundredsOfTermsByNameAreOne(t *testing.T) {
 		s.NodeSelectorTerms = append(s.NodeSelectorTerms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{e}})
 	}
 	terms := readNodeTerms(s)
-	if len(terms) != 1 || len(terms[0].wanted[0].values) != 40_000 {
+	if len(terms) != 1 || len(terms[0].wanted[0].Values) != 40_000 {
 		t.Fatalf("%d terms", len(terms))
 	}
 	c := cluster.New()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Up to fewRequirements requirements are checked one by one; more are worth an index.
@@ -72,7 +73,7 @@ const manyOfKey = 8
 // keyRequirement is the requirement of one term on the label.
 type keyRequirement struct {
 	term int32
-	*labelRequirement
+	*rules.Requirement
 }
 
 // valueIndex holds the requirements on the value of one label. It omits Exists: a node with the
@@ -87,9 +88,9 @@ type valueIndex struct {
 
 // addTerm adds a term's requirement on the label. A node without the label meets NotIn and
 // DoesNotExist; all other operators need the label.
-func (k *indexedKey) addTerm(term int32, r *labelRequirement) {
+func (k *indexedKey) addTerm(term int32, r *rules.Requirement) {
 	k.all = append(k.all, keyRequirement{term, r})
-	if r.operator != selection.NotIn && r.operator != selection.DoesNotExist {
+	if r.Operator != selection.NotIn && r.Operator != selection.DoesNotExist {
 		k.needed = append(k.needed, term)
 	}
 }
@@ -101,17 +102,17 @@ func (k *indexedKey) buildIndex(words int) {
 	}
 	x := &valueIndex{}
 	for _, r := range k.all {
-		switch r.operator {
+		switch r.Operator {
 		case selection.In:
-			x.equal.addTerm(r.term, r.labelRequirement, len(k.all))
+			x.equal.addTerm(r.term, r.Requirement, len(k.all))
 		case selection.NotIn:
-			x.notIn.addTerm(r.term, r.labelRequirement, len(k.all))
+			x.notIn.addTerm(r.term, r.Requirement, len(k.all))
 		case selection.DoesNotExist:
 			x.absent.add(r.term)
 		case selection.GreaterThan:
-			x.greater.list = append(x.greater.list, boundTerm{r.bound, r.term})
+			x.greater.list = append(x.greater.list, boundTerm{r.Bound, r.term})
 		case selection.LessThan:
-			x.less.list = append(x.less.list, boundTerm{^r.bound, r.term})
+			x.less.list = append(x.less.list, boundTerm{^r.Bound, r.term})
 		}
 	}
 
@@ -131,7 +132,7 @@ func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 		k.index.excludeTerms(w, value)
 	}
 	for _, r := range k.all {
-		if !r.meetsValue(value, true) {
+		if !r.MeetsValue(value, true) {
 			clearBit(w.left, r.term)
 		}
 	}
@@ -201,9 +202,9 @@ func (x *termIndex) addTerm(term int32, t *nodeTerm) {
 	}
 	setBit(x.sound, term)
 	for r := range t.wanted {
-		k := x.byKey[t.wanted[r].key]
+		k := x.byKey[t.wanted[r].Key]
 		if k == nil {
-			k = &indexedKey{number: len(x.keys), key: t.wanted[r].key}
+			k = &indexedKey{number: len(x.keys), key: t.wanted[r].Key}
 			x.keys, x.byKey[k.key] = append(x.keys, k), k
 		}
 		k.addTerm(term, &t.wanted[r])

@@ -264,7 +264,7 @@ func TestTermsThatMatchNothingAreDropped(t *testing.T) {
 		}
 		selector.NodeSelectorTerms = append(selector.NodeSelectorTerms, expressions(r))
 	}
-	if terms := readNodeTerms(selector); len(terms) != 1 || terms[0].wanted[0].key != "good" {
+	if terms := readNodeTerms(selector); len(terms) != 1 || terms[0].wanted[0].Key != "good" {
 		t.Errorf("%d terms are left of 20,000, want the one that is valid", len(terms))
 	}
 }

@@ -6,6 +6,8 @@ package plugins
 import (
 	"cmp"
 	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // valueTerms holds the terms that list values: all of them, and the terms of each value. The sets
@@ -100,12 +102,12 @@ func (s *termSet) excludeFrom(remaining []uint64, except *termSet, w *termSearch
 
 // addTerm adds a term with the values listed by its requirement; many is the expected number of
 // terms.
-func (v *valueTerms) addTerm(term int32, r *labelRequirement, many int) {
+func (v *valueTerms) addTerm(term int32, r *rules.Requirement, many int) {
 	v.all.add(term)
 	if v.byValue == nil {
 		v.byValue = make(map[string]int32, many)
 	}
-	r.eachValue(func(value string) {
+	for value := range r.DistinctValues() {
 		number := v.byValue[value]
 		if number == 0 {
 			v.sets = append(v.sets, termSet{})
@@ -113,7 +115,7 @@ func (v *valueTerms) addTerm(term int32, r *labelRequirement, many int) {
 			v.byValue[value] = number
 		}
 		v.sets[number-1].add(term)
-	})
+	}
 }
 
 // termsOf returns the terms that list a value, or nil.

@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"cmp"
 	"hash/maphash"
 	"iter"
 	"slices"
@@ -16,12 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Requirement is a selector's requirement on one label: In, NotIn, Exists or DoesNotExist. It is
-// immutable.
+// Requirement is a selector's requirement on one label: In, NotIn, Exists, DoesNotExist or, in a
+// node selector, Gt or Lt. It is immutable.
 type Requirement struct {
 	Key      string
 	Operator selection.Operator
-	Values   []string // as listed, possibly with duplicates
+	Values   []string // of In and NotIn: as listed, possibly with duplicates
+	Bound    int64    // of Gt and Lt
 	table    *valueTable
 }
 
@@ -34,10 +36,13 @@ const fewValues = 8
 
 var valueSeed = maphash.MakeSeed() // random, to prevent prepared collisions
 
-// newRequirement takes the listed values; the slice must not change. The hash table for many values
-// is at most two thirds full.
-func newRequirement(key string, operator selection.Operator, values []string) Requirement {
+// NewRequirement takes arguments accepted by [CheckRequirement]; the slice must not change. The hash
+// table for many values is at most two thirds full.
+func NewRequirement(key string, operator selection.Operator, values []string) Requirement {
 	r := Requirement{Key: key, Operator: operator, Values: values}
+	if operator == selection.GreaterThan || operator == selection.LessThan {
+		r.Bound, _ = strconv.ParseInt(values[0], 10, 64)
+	}
 	if len(values) <= fewValues {
 		return r
 	}
@@ -69,8 +74,8 @@ func (r *Requirement) findValue(value string) (at uint64, known bool) {
 	return at, false
 }
 
-// distinctValues yields each listed value once.
-func (r *Requirement) distinctValues() iter.Seq[string] {
+// DistinctValues yields each listed value once.
+func (r *Requirement) DistinctValues() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, value := range r.Values {
 			// For a repeated value, the table has only the first index.
@@ -86,17 +91,46 @@ func (r *Requirement) distinctValues() iter.Seq[string] {
 	}
 }
 
-// mergeRequirements returns the requirement that is met exactly if all requirements of the list are
-// met. All must have the same key and operator. For In, the result lists the values common to all
-// requirements; for NotIn, it lists the values of any requirement.
-func mergeRequirements(list []Requirement) Requirement {
+// MergeRequirements sorts the requirements, and merges those with the same key and operator. It
+// overwrites the list, and returns a part of it. For example:
+//
+//	In a,b   and  In b,c   ->  In b
+//	NotIn a  and  NotIn b  ->  NotIn a,b
+//	Gt 3     and  Gt 5     ->  Gt 5
+func MergeRequirements(list []Requirement) []Requirement {
+	if len(list) < 2 {
+		return list
+	}
+	slices.SortFunc(list, func(a, b Requirement) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
+	})
+	merged := list[:0] // writing never overtakes reading
+	for i := 0; i < len(list); {
+		end := i + 1
+		for end < len(list) && list[end].Key == list[i].Key && list[end].Operator == list[i].Operator {
+			end++
+		}
+		merged = append(merged, mergeSameKind(list[i:end]))
+		i = end
+	}
+	return merged
+}
+
+// mergeSameKind merges requirements with the same key and operator. For In, the result lists the
+// values common to all requirements; for NotIn, it lists the values of any requirement.
+func mergeSameKind(list []Requirement) Requirement {
 	first := &list[0]
 	if len(list) == 1 {
 		return *first
 	}
 
+	byBound := func(a, b Requirement) int { return cmp.Compare(a.Bound, b.Bound) }
 	var values []string
 	switch first.Operator {
+	case selection.GreaterThan:
+		return slices.MaxFunc(list, byBound)
+	case selection.LessThan:
+		return slices.MinFunc(list, byBound)
 	// The result has the values of the first list that are in all other lists.
 	case selection.In:
 		for _, value := range first.Values {
@@ -111,7 +145,7 @@ func mergeRequirements(list []Requirement) Requirement {
 		}
 	}
 
-	return newRequirement(first.Key, first.Operator, values)
+	return NewRequirement(first.Key, first.Operator, values)
 }
 
 // String formats the requirement like kubectl.
@@ -152,8 +186,8 @@ func (r *Requirement) listsValue(value string) bool {
 	return known
 }
 
-// meetsValue reports whether a label with this value, if present, meets the requirement.
-func (r *Requirement) meetsValue(value string, has bool) bool {
+// MeetsValue reports whether a label with this value, if present, meets the requirement.
+func (r *Requirement) MeetsValue(value string, has bool) bool {
 	switch r.Operator {
 	case selection.In:
 		return has && r.listsValue(value)
@@ -161,8 +195,11 @@ func (r *Requirement) meetsValue(value string, has bool) bool {
 		return !has || !r.listsValue(value)
 	case selection.Exists:
 		return has
+	case selection.DoesNotExist:
+		return !has
 	}
-	return !has
+	number, err := strconv.ParseInt(value, 10, 64) // Gt and Lt exclude the bound itself
+	return has && err == nil && number != r.Bound && (number > r.Bound) == (r.Operator == selection.GreaterThan)
 }
 
 // CheckRequirement returns the error of [labels.NewRequirement] for these arguments. It calls the

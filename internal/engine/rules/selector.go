@@ -63,7 +63,7 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 		if err := CheckRequirement(key, selection.Equals, []string{value}); err != nil {
 			return nil, err
 		}
-		requirements = append(requirements, newRequirement(key, selection.In, []string{value}))
+		requirements = append(requirements, NewRequirement(key, selection.In, []string{value}))
 	}
 
 	for i := range s.MatchExpressions {
@@ -78,7 +78,7 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 		if err := CheckRequirement(e.Key, operator, e.Values); err != nil {
 			return nil, err
 		}
-		requirements = append(requirements, newRequirement(e.Key, operator, e.Values))
+		requirements = append(requirements, NewRequirement(e.Key, operator, e.Values))
 	}
 
 	return newSelector(requirements), nil
@@ -92,7 +92,7 @@ func readLabel(set map[string]string) (*Selector, error) {
 		if err := CheckRequirement(key, selection.Equals, s.value[:]); err != nil {
 			return nil, err
 		}
-		s.requirement[0] = newRequirement(key, selection.In, s.value[:])
+		s.requirement[0] = NewRequirement(key, selection.In, s.value[:])
 	}
 	s.requirements, s.needed = s.requirement[:], -1
 	return &s.Selector, nil
@@ -111,7 +111,7 @@ var operators = map[metav1.LabelSelectorOperator]selection.Operator{
 func SelectorOf(set labels.Set) *Selector {
 	requirements := make([]Requirement, 0, len(set))
 	for key, value := range set {
-		requirements = append(requirements, newRequirement(key, selection.In, []string{value}))
+		requirements = append(requirements, NewRequirement(key, selection.In, []string{value}))
 	}
 	return newSelector(requirements)
 }
@@ -125,27 +125,14 @@ func newSelector(requirements []Requirement) *Selector {
 		return s
 	}
 
-	slices.SortFunc(requirements, func(a, b Requirement) int {
-		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
-	})
-	// Merge in place: writing never overtakes reading.
-	s.requirements, s.needed = requirements[:0], 0
-	for i := 0; i < len(requirements); {
-		end := i + 1
-		for end < len(requirements) && requirements[end].Key == requirements[i].Key &&
-			requirements[end].Operator == requirements[i].Operator {
-			end++
-		}
-		merged := mergeRequirements(requirements[i:end])
+	s.requirements, s.needed = MergeRequirements(requirements), 0
+	for i := range s.requirements {
 		// A key counts once in needed, even if several of its requirements need a label.
-		if last := len(s.requirements) - 1; merged.needsLabel() &&
-			!(last >= 0 && s.requirements[last].Key == merged.Key && needLabel(s.requirements[last:])) {
+		if r := &s.requirements[i]; r.needsLabel() &&
+			!(i > 0 && s.requirements[i-1].Key == r.Key && s.requirements[i-1].needsLabel()) {
 			s.needed++
 		}
-		s.requirements = append(s.requirements, merged)
-		i = end
 	}
-
 	return s
 }
 
@@ -216,7 +203,7 @@ func (s *Selector) Matches(l labels.Labels) bool {
 		}
 	}
 	for i := range s.requirements {
-		if r := &s.requirements[i]; !r.meetsValue(l.Lookup(r.Key)) {
+		if r := &s.requirements[i]; !r.MeetsValue(l.Lookup(r.Key)) {
 			return false
 		}
 	}
@@ -237,7 +224,7 @@ func (s *Selector) matchesFew(count int, all iter.Seq2[string, string]) bool {
 	found := int32(0)
 	for key, value := range all {
 		of := s.requirementsOn(key)
-		if slices.ContainsFunc(of, func(r Requirement) bool { return !r.meetsValue(value, true) }) {
+		if slices.ContainsFunc(of, func(r Requirement) bool { return !r.MeetsValue(value, true) }) {
 			return false
 		}
 		if needLabel(of) {
@@ -273,9 +260,9 @@ func (s *Selector) Digest() (d [2]uint64) {
 		r := &s.requirements[i]
 		for seed := range d {
 			values := uint64(0)
-			for value := range r.distinctValues() {
+			for value := range r.DistinctValues() {
 				// A sum is independent of the order, since the order of values and requirements has
-				// no meaning. distinctValues yields repeated values only once.
+				// no meaning. DistinctValues yields repeated values only once.
 				values += maphash.String(digestSeeds[seed], value)
 			}
 			d[seed] += maphash.Comparable(digestSeeds[seed], requirementDigest{r.Key, r.Operator, values})
