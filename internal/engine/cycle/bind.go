@@ -42,6 +42,15 @@ func (ps *placements) bindPod(b *placement) {
 	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
+// cancelBind requests the cancellation of the binding. The outcome of the Bind, which always
+// arrives, ends the placement.
+func (ps *placements) cancelBind(b *placement, why *Fault) {
+	if b.ending == nil {
+		b.ending = why
+		ps.addAction(Cancel{b.binding, why.Message})
+	}
+}
+
 // bindEnded ends the placement according to the outcome of its Bind and to the watch events
 // received in the meantime. A watch takes precedence over an outcome, since it shows the state
 // stored by the API server.
@@ -64,20 +73,6 @@ func (ps *placements) bindEnded(b *placement, o Outcome) {
 		ps.finishBound(b)
 	}
 	ps.listener.bindAnswered(b)
-}
-
-// confirmBound ends a placement after a watch has shown the pod on its node. A watch may show the
-// binding before the outcome of the Bind arrives. It may also show a binding made by another
-// client.
-func (ps *placements) confirmBound(b *placement) {
-	ps.leave(b)
-	switch b.stage {
-	case preparing:
-		ps.letGo(b, errBoundElsewhere)
-	case binding: // the outstanding outcome shows which client bound the pod
-		b.confirmed = true
-		ps.cancelBind(b, errBoundElsewhere)
-	}
 }
 
 // readOverdue fetches bound pods whose binding no watch has shown since the previous flush. A Bind

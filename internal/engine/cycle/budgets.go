@@ -19,25 +19,6 @@ import (
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
-// usedBudget is a disruption budget reduced by the victims of pending preemptions, as it would be
-// by evictions through the Eviction API. Otherwise, two consecutive preemptions could both use the
-// same allowance. A victim stops counting in one of three cases: the API shows the budget again
-// after a watch has shown the victim terminating, the victim has been gone for countedWithin, or
-// the victim is not removed after all.
-type usedBudget struct {
-	shown   *policyv1.PodDisruptionBudget // latest version observed from the API
-	victims map[types.UID]usedVictim      // victims not counted by the API yet
-}
-
-// usedVictim is a victim not counted by the API's budget yet.
-type usedVictim struct {
-	name string
-	gone time.Time // time of its deletion; zero while the victim exists
-}
-
-// usedBudgets holds the reduced budgets by name.
-type usedBudgets map[cluster.Name]*usedBudget
-
 // Used is the form of a usedBudget in a [Resumed]: a disruption budget with the victims that its
 // status does not count yet. Victims holds their names by UID, and Gone holds the deletion times of
 // the deleted victims.
@@ -205,8 +186,7 @@ func (pr *preemptions) forgetCounted() {
 			reduced, _ := pr.cluster.Budgets.Get(name.Namespace, name.Name)
 			now := pr.reduceBudget(used.shown, "")
 			pr.cluster.Budgets.Set(now)
-			pr.events.addEvent(queue.Event{Resource: queue.Budget, Action: queue.Update,
-				Label: string(queue.Budget) + "Update", Old: orNil(reduced), New: now})
+			pr.events.objectChanged(queue.Budget, reduced, now)
 		}
 		pr.recountBudget(used)
 	}

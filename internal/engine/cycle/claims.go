@@ -120,11 +120,11 @@ func (l *sharedClaims) addUser(reserved *plugins.ReservedClaim) claimUse {
 
 // endUse ends the pod's use of its claims. It undoes an allocation that is not in the API and will
 // not be written by another pod.
-func (l *sharedClaims) endUse(b *placement) {
-	for i, use := range b.devices.uses {
+func (l *sharedClaims) endUse(w *deviceWork) {
+	for i, use := range w.uses {
 		shared := use.sharedClaim
 		shared.users--
-		if b.devices.Claims[i].ForGroup() {
+		if w.Claims[i].ForGroup() {
 			shared.members--
 		}
 		claim, ok := l.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
@@ -144,7 +144,7 @@ func (l *sharedClaims) endUse(b *placement) {
 		l.dropUnused(shared)
 	}
 
-	b.devices.uses = nil
+	w.uses = nil
 }
 
 // dropUnused drops a claim that is neither in use nor decided.
@@ -181,39 +181,6 @@ func (l *sharedClaims) forgetGone(name cluster.Name) {
 	if shared := l.byName[name]; shared != nil {
 		shared.decided = false
 		l.dropUnused(shared)
-	}
-}
-
-// ClaimMade reports the creation of the claim for a pod's extended resources, which replaces its
-// placeholder. The event precedes the outcome of the WriteClaims.
-type ClaimMade struct {
-	Ticket  Ticket
-	StandIn cluster.Name
-	Claim   *resourcev1.ResourceClaim
-}
-
-// replacePlaceholder replaces a placeholder with the claim created for a pod's extended resources.
-func (l *sharedClaims) replacePlaceholder(e ClaimMade) {
-	b := l.handlers[e.Ticket].placement
-	if b == nil {
-		return
-	}
-	for i, use := range b.devices.uses {
-		r := &b.devices.Claims[i]
-		if nameOf(r.Claim) != e.StandIn {
-			continue
-		}
-		// The created claim is still unallocated. It gets the allocation decided for the
-		// placeholder.
-		held := e.Claim.DeepCopy()
-		held.Status = *r.Claim.Status.DeepCopy()
-		r.Claim = held
-		l.cluster.ResourceClaims.Delete(e.StandIn.Namespace, e.StandIn.Name)
-		if current, ok := l.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
-			use.name, use.uid = nameOf(held), held.UID
-			l.byName[use.name] = use.sharedClaim
-			l.cluster.ResourceClaims.Set(held)
-		}
 	}
 }
 

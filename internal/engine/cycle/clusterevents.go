@@ -222,24 +222,33 @@ func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	return all
 }
 
+// objectChanged records the change of an object other than a node or a pod. was is nil for an added
+// object, and if the state of a deleted object is unknown; is is nil for a deleted object.
+func (h *clusterEvents) objectChanged(resource queue.Resource, was, is any) {
+	action := queue.Update
+	switch {
+	case is == nil:
+		action = queue.Delete
+	case was == nil:
+		action = queue.Add
+	}
+	h.addEvent(queue.Event{Resource: resource, Action: action, Label: string(resource) + action.String(), Old: was, New: is})
+}
+
 // groupChanged records the change of a PodGroup to object, or its deletion, for out-of-tree
 // plugins. Pods that Berth itself makes wait for the group are woken by wakeMembers.
 func (h *clusterEvents) groupChanged(name cluster.Name, object *groups.PodGroup) {
 	if !h.outOfTree {
 		return
 	}
-	e := queue.Event{Resource: queue.PodGroup, Action: queue.Add, New: orNil(object)}
+	var was any
 	if g := h.groups.Get(name); g != nil && g.Object != nil {
-		e.Action, e.Old = queue.Update, g.Object
 		if object != nil && sameVersion(g.Object, object) {
 			return
 		}
+		was = g.Object
 	}
-	if object == nil {
-		e.Action = queue.Delete
-	}
-	e.Label = string(queue.PodGroup) + e.Action.String()
-	h.addEvent(e)
+	h.objectChanged(queue.PodGroup, was, orNil(object))
 }
 
 // orNil returns nil for a nil pointer, rather than an interface holding a nil pointer.

@@ -8,14 +8,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -40,44 +37,6 @@ type common struct {
 
 	shadow       Shadow // nil if this core makes the decisions
 	mostHandlers int    // largest number of handlers; see cluster.Shrunk
-}
-
-// newCommon creates the queue, the cluster model and the set of groups, all empty. Missing options
-// get default values: a NoObserver, no objects, and a stopped stopwatch, so that all durations are
-// 0.
-func newCommon(o Options) *common {
-	q := queue.New()
-	if o.Observer == nil {
-		o.Observer = NoObserver{}
-	} else {
-		q.Asked, q.EntityMoved = o.Observer.Hinted, o.Observer.EntityQueued
-	}
-
-	o.Objects = cmp.Or[Objects](o.Objects, NoObjects{})
-	if o.Stopwatch == nil {
-		o.Stopwatch = func() time.Time { return time.Time{} }
-	}
-	q.FirstBackoff = cmp.Or(o.FirstBackoff, q.FirstBackoff)
-	q.LastBackoff = cmp.Or(o.LastBackoff, q.LastBackoff)
-	q.MaxWait = cmp.Or(o.MaxWait, q.MaxWait)
-	q.WaitOutBackoff = o.Disabled.PopFromBackoff
-	q.Counted = o.Observer.Rejected
-	q.Grouped = o.Groups.Generic
-
-	c, set := cluster.New(), groups.New()
-	set.Nested = o.Groups.Composite
-	return &common{
-		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: set,
-		handlers: map[Ticket]handler{},
-	}
-}
-
-// newDecider creates the decider of a profile. The seed breaks ties between nodes with equal
-// scores.
-func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
-	d := decide.New(s.cluster, p, seed)
-	d.Prefer = s.options.Prefer
-	return d
 }
 
 // handler handles the outcome of one action. handle is called once, in the step of the [Answered].
@@ -189,6 +148,3 @@ func compareNames(a, b cluster.Name) int {
 func sameVersion(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && a.GetResourceVersion() != ""
 }
-
-// podName returns a pod's name in messages and printed actions.
-func podName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

@@ -6,13 +6,14 @@ package cycle
 import (
 	"cmp"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -59,6 +60,36 @@ func New(o Options) (*Core, error) {
 		c.shadow = o.Shadow(c)
 	}
 	return c, nil
+}
+
+// newCommon creates the queue, the cluster model and the set of groups, all empty. Missing options
+// get default values: a NoObserver, no objects, and a stopped stopwatch, so that all durations are
+// 0.
+func newCommon(o Options) *common {
+	q := queue.New()
+	if o.Observer == nil {
+		o.Observer = NoObserver{}
+	} else {
+		q.Asked, q.EntityMoved = o.Observer.Hinted, o.Observer.EntityQueued
+	}
+
+	o.Objects = cmp.Or[Objects](o.Objects, NoObjects{})
+	if o.Stopwatch == nil {
+		o.Stopwatch = func() time.Time { return time.Time{} }
+	}
+	q.FirstBackoff = cmp.Or(o.FirstBackoff, q.FirstBackoff)
+	q.LastBackoff = cmp.Or(o.LastBackoff, q.LastBackoff)
+	q.MaxWait = cmp.Or(o.MaxWait, q.MaxWait)
+	q.WaitOutBackoff = o.Disabled.PopFromBackoff
+	q.Counted = o.Observer.Rejected
+	q.Grouped = o.Groups.Generic
+
+	c, set := cluster.New(), groups.New()
+	set.Nested = o.Groups.Composite
+	return &common{
+		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: set,
+		handlers: map[Ticket]handler{},
+	}
 }
 
 // assembleCore creates the parts of a core, in their order. Each part receives the earlier parts
@@ -119,6 +150,47 @@ func assembleCore(s *common) *Core {
 	}
 	c.mirrors = c.newMirrors()
 	return c
+}
+
+// newMirrors creates the mirrors of all kinds. The listing order of kinds does not matter: all are
+// listed before any decision.
+func (c *Core) newMirrors() map[Kind]mirror {
+	s, h, o := c.common, c.events, &c.cluster.Objects
+	pods := newMirror(s, h, queue.Pod, podKind{c.intake})
+	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // the class may keep a reference to its spec
+	all := map[Kind]mirror{
+		Nodes: newMirror(s, h, queue.Node, nodeKind{c.intake}),
+		Pods:  pods,
+
+		Namespaces:             mirrorTable(h, &o.Namespaces, queue.Namespace),
+		Services:               mirrorTable(h, &o.Services, queue.Owner),
+		ReplicationControllers: mirrorTable(h, &o.ReplicationControllers, queue.Owner),
+		ReplicaSets:            mirrorTable(h, &o.ReplicaSets, queue.Owner),
+		StatefulSets:           mirrorTable(h, &o.StatefulSets, queue.Owner),
+		Volumes:                mirrorTable(h, &o.Volumes, queue.Volume),
+		StorageClasses:         mirrorTable(h, &o.StorageClasses, queue.StorageClass),
+		CSINodes:               mirrorTable(h, &o.CSINodes, queue.CSINode),
+		CSIDrivers:             mirrorTable(h, &o.CSIDrivers, queue.CSIDriver),
+		CSICapacities:          mirrorTable(h, &o.CSICapacities, queue.CSIStorageCapacity),
+		VolumeAttachments:      mirrorTable(h, &o.VolumeAttachments, queue.VolumeAttachment),
+		DeviceClasses:          mirrorTable(h, &o.DeviceClasses, queue.DeviceClass),
+
+		DisruptionBudgets: newMirror(s, h, queue.Budget, budgetKind{tableOf(h, &o.Budgets, queue.Budget), c.preemptions}),
+		Claims:            newMirror(s, h, queue.Claim, claimKind{tableOf(h, &o.Claims, queue.Claim)}),
+		ResourceSlices:    newMirror(s, h, queue.ResourceSlice, sliceKind{tableOf(h, &o.ResourceSlices, queue.ResourceSlice)}),
+		ResourceClaims: newMirror(s, h, queue.ResourceClaim,
+			resourceClaimKind{tableOf(h, &o.ResourceClaims, queue.ResourceClaim), c.claims}),
+		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule", taintRuleKind{h}),
+		PriorityClasses:  newMirror(s, h, "PriorityClass", priorityClassKind{&o.PriorityClasses}),
+		MoveLeases:       newMirror(s, h, "Lease", moveLeaseKind{c.moveReservations}),
+	}
+	if c.podGroups.gates.Generic {
+		all[PodGroups] = newMirror(s, h, queue.PodGroup, podGroupKind{c.podGroups, h})
+	}
+	if c.podGroups.gates.Composite {
+		all[CompositePodGroups] = newMirror(s, h, queue.CompositePodGroup, compositeKind{c.podGroups})
+	}
+	return all
 }
 
 // Check reports whether the profiles are valid. Configured ignores invalid profiles. Check compiles
@@ -192,71 +264,3 @@ func (i *intake) keepWhole(whole bool) {
 
 // Synced reports whether every followed kind has been listed.
 func (c *Core) Synced() bool { return c.ready.hasSynced() }
-
-// DefaultSearchLimit is the default of Options.SearchLimit.
-const DefaultSearchLimit = gang.DefaultSearchLimit
-
-// Options configures a core. New requires at least one profile; the zero value of every other field
-// is useful.
-type Options struct {
-	Profiles []Profile
-	// Seed determines all random choices: the choice between equally good nodes, and the choice of
-	// the attempts whose plugins are timed.
-	Seed uint64
-	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means the queue's default.
-	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Shadow, if set, makes the core compare the placements made by other schedulers for the pods
-	// of its profiles, as its result judges them. Such a core never leads.
-	Shadow func(*Core) Shadow
-	// Observer, if set, receives metrics. Stopwatch, if set, is the clock for the durations in
-	// metrics. Neither influences decisions.
-	Observer  Observer
-	Stopwatch func() time.Time
-	// Objects, if set, receives the API objects of nodes, pods and pod groups.
-	Objects Objects
-	// Groups enables features of pod groups. SearchLimit is the maximum number of node evaluations
-	// in a search for a placement of a group with differing pods. It also limits the domains of a
-	// topology key tried by an attempt. 0 means [DefaultSearchLimit].
-	Groups      groups.Gates
-	SearchLimit int
-	// Unhurried attempts for groups do not end early for other waiting pods. It is set for
-	// forecasts.
-	Unhurried bool
-	Disabled  Disabled
-	// ResizePreemption (InPlacePodVerticalScalingSchedulerPreemption): a resize deferred by the
-	// kubelet preempts pods of lower priority on its node.
-	ResizePreemption bool
-	// PrepareAside makes plugins prepare a pod's data asynchronously before the pod is decided; see
-	// [Ask] and [plugins.Preparer]. Otherwise the deciding goroutine computes it on demand.
-	PrepareAside bool
-	// Prefer, if set, replaces the random choice between nodes with equal scores; see
-	// [decide.Decider].
-	Prefer func(*cluster.Pod) string
-}
-
-// Disabled lists features of the cycle that are enabled unless disabled by an upstream feature
-// gate.
-type Disabled struct {
-	// PopFromBackoff (SchedulerPopFromBackoffQ): an idle scheduler does not decide rejected pods
-	// before their back-off is over, including pods with terminated victims.
-	PopFromBackoff bool `json:"popFromBackoff,omitempty"`
-	// Expectation (NominatedNodeNameForExpectation): the node of a pod waiting at Permit, or for
-	// writes of objects, is not written to nominatedNodeName.
-	Expectation bool `json:"expectation,omitempty"`
-	// DeviceTaintRules (DRADeviceTaintRules): DeviceTaintRules are not followed, and taint no
-	// devices.
-	DeviceTaintRules bool `json:"deviceTaintRules,omitempty"`
-}
-
-// Shadow stands between the events and a core that compares the placements of another scheduler. It
-// restores the cluster states in which that scheduler may have decided; see package reconstruct.
-type Shadow interface {
-	// DelayEvent passes an event to take, now or in a later step, and the delayed events now due.
-	DelayEvent(now time.Time, e Event, take func(Event))
-	// NextDue returns the time at which the next delayed event is due. ok is false if there is
-	// none.
-	NextDue() (at time.Time, ok bool)
-	// Judge calls evaluate in possible states of the cluster at the decision about a pod bound to a
-	// node. It returns one of the evaluations, and whether other states were possible.
-	Judge(item *queue.Item, node string, evaluate func() *decide.Evaluation) (evaluation *decide.Evaluation, unclear bool)
-}

@@ -241,7 +241,7 @@ func (s *attempts) reportPanic(a *podAttempt, value any) {
 	s.addAction(Panicked{Reference(a.Pod), fmt.Sprint(value), stack, s.cluster.Recount()})
 	for _, name := range slices.Sorted(maps.Keys(s.profiles.byName)) { // in a fixed order, since each decider draws a seed
 		p := s.profiles.byName[name]
-		p.Decider, p.failed = s.newDecider(p.Profile.Profile, s.rng.Uint64()), failure{}
+		p.Decider, p.failed = s.profiles.newDecider(p.Profile.Profile, s.rng.Uint64()), failure{}
 	}
 	s.events.inPostFilter = false
 }

@@ -83,7 +83,7 @@ func (a WriteClaims) String() string {
 // writeClaims creates the action for the devices allocated by reserveDevices.
 func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
-	work.Claims = slices.Clone(work.Claims) // sharedClaims.replacePlaceholder changes the original slice
+	work.Claims = slices.Clone(work.Claims) // replacePlaceholder changes the original slice
 	return WriteClaims{ticket, &b.Attempt, work, b.claimUses()}
 }
 
@@ -104,7 +104,40 @@ func claimsWritten(ps *placements, b *placement, o Outcome) {
 			use.written, use.reserved = true, use.reserved || b.devices.Claims[i].ForGroup()
 		}
 	}
-	ps.tellGivenBack(b, ps.claims.endUse)
+	ps.tellGivenBack(b, func() { ps.claims.endUse(&b.devices) })
+}
+
+// ClaimMade reports the creation of the claim for a pod's extended resources, which replaces its
+// placeholder. The event precedes the outcome of the WriteClaims.
+type ClaimMade struct {
+	Ticket  Ticket
+	StandIn cluster.Name
+	Claim   *resourcev1.ResourceClaim
+}
+
+// replacePlaceholder replaces a placeholder with the claim created for a pod's extended resources.
+func (ps *placements) replacePlaceholder(e ClaimMade) {
+	b := ps.handlers[e.Ticket].placement
+	if b == nil {
+		return
+	}
+	for i, use := range b.devices.uses {
+		r := &b.devices.Claims[i]
+		if nameOf(r.Claim) != e.StandIn {
+			continue
+		}
+		// The created claim is still unallocated. It gets the allocation decided for the
+		// placeholder.
+		held := e.Claim.DeepCopy()
+		held.Status = *r.Claim.Status.DeepCopy()
+		r.Claim = held
+		ps.cluster.ResourceClaims.Delete(e.StandIn.Namespace, e.StandIn.Name)
+		if current, ok := ps.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
+			use.name, use.uid = nameOf(held), held.UID
+			ps.claims.byName[use.name] = use.sharedClaim
+			ps.cluster.ResourceClaims.Set(held)
+		}
+	}
 }
 
 // devicesReady is the wait for the drivers to set all binding conditions of the allocated devices.
@@ -183,7 +216,7 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 		shared.added = shared.added && (!b.devices.Claims[i].ForGroup() || stay[b.devices.Claims[i].Claim.UID])
 	}
 	// From here on, b.devices.uses is nil; shared still lists the claims.
-	ps.claims.endUse(b)
+	ps.claims.endUse(&b.devices)
 	for _, claim := range b.devices.written {
 		if !ofGroup[claim.UID] {
 			ps.addAction(ReleaseClaim{Claim: claim, Holder: b.Pod.UID})

@@ -40,10 +40,12 @@
 //	                               |
 //	intake.go <--- Seen on its node
 //
-// step.go dispatches events to the stages. The decision immediately counts the pod on its node (see
-// placement.go), so the next decision accounts for the occupied room. If a later stage fails, the
-// placement releases its reservations and the pod returns to the queue. The pending pods of a pod
-// group, or of a tree of groups, are decided together instead of in decide.go:
+// step.go dispatches events to the stages. core.go connects the components with the options
+// (options.go) and the profiles (profiles.go, servedprofile.go). stop.go ends a placement early. The
+// decision immediately counts the pod on its node (see placement.go), so the next decision accounts
+// for the occupied room. If a later stage fails, the placement releases its reservations and the pod
+// returns to the queue. The pending pods of a pod group, or of a tree of groups, are decided together
+// instead of in decide.go:
 //
 //	queue --Tick--> decidegroup.go ---> groupoutcome.go ---> permit.go
 //	                groupattempt.go     |
@@ -51,7 +53,7 @@
 //	                treedomains.go      +------------------> attempt.go
 //	                   | does not fit
 //	                   v
-//	                grouppostfilter.go, reservations.go
+//	                grouppostfilter.go, groupreservation.go
 //
 // Room is reserved in four ways: a placement holds its node (reserve.go), a nominated pod the room
 // that its victims free (nominations.go), a group the nodes on which it will fit (reservations.go),

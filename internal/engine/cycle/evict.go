@@ -20,79 +20,6 @@ import (
 // This file evicts the victims of a preemption: it requests their removal, and retries the
 // preemptor after all outcomes have arrived.
 
-// preemptions makes room for pods that fit nowhere, and tracks the pending removals.
-//
-// Every victim is in either binding or leaving, unless its placement is undone in the same step. It
-// stays there until its binding is over, a watch shows it terminating or deleted, or its removal is
-// refused. Every round has an outstanding removal, has a removal to be requested at the end of a
-// binding, or is settling.
-type preemptions struct {
-	*common
-	events      *clusterEvents
-	nominations *nominations
-	placements  *placements
-	podGroups   *podGroups
-
-	// rounds holds the preemptions with outstanding removals, by preemptor. These preemptors are
-	// not retried yet.
-	rounds map[types.UID]*round
-	// leaving holds the victims that count as terminating although no watch has shown a deletion
-	// timestamp yet. They are not chosen again.
-	leaving map[types.UID]bool
-	// binding holds the victims chosen during their binding. If the binding succeeds, the pod is
-	// removed afterwards.
-	binding map[*placement]*removal
-	budgets usedBudgets
-	// recount is the time of the next check of the budgets' victims. It is at or before the
-	// earliest time at which a deleted victim has been gone for countedWithin. It is zero if all
-	// victims still exist.
-	recount time.Time
-	// keepsBudgets is set if a profile requires that preemption respects all budgets.
-	keepsBudgets bool
-
-	// leavers holds the placed pods being preempted. It may contain other pods, which onTheirWay
-	// filters out.
-	leavers map[types.UID]bool
-	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms are the ends of the
-	// pods' delays, sorted. The pod of an alarm may already be deleted or placed.
-	delays map[string]time.Duration
-	alarms []delay
-	// settling holds groups' rounds that only wait for a watch to show the end of their victims,
-	// sorted by deadline.
-	settling []settling
-}
-
-// round is one preemption for a pod, a group or a tree. It ends with the outcome of the last
-// removal, after which the preemptor is retried.
-type round struct {
-	left   int // number of unanswered removals
-	failed bool
-	group  bool // the preemptor is a pod group or a tree
-	began  time.Time
-
-	victims []types.UID // victims of a group; the last one still existed in the last check
-}
-
-// removal is one victim of a preemption. If several preemptors wait for the same victim, each has
-// its own removal, but only one action is sent.
-type removal struct {
-	victim     v1.ObjectReference
-	generation int64     // generation of the victim
-	preemptor  string    // scheduler name of the preemptor
-	pod        types.UID // UID of the preempting pod, PodGroup or CompositePodGroup
-	message    string
-	also       []*removal // removals of other preemptors that chose the victim during its binding
-	*round
-}
-
-// preemptor is a preempting pod, group or tree.
-type preemptor struct {
-	kind    string
-	uid     types.UID
-	profile string
-	node    string // the node on which room is made; "cluster" for a group or a tree
-}
-
 // evictPods starts the removal of the victims of a preemptor, and returns the names of all victims.
 func (pr *preemptions) evictPods(victims []*cluster.Pod, by preemptor) (names []decision.Name) {
 	all := &round{began: pr.now, group: by.kind != "pod"}
@@ -261,13 +188,6 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 // would cost as much as the successful attempt. Victims that take longer wake the group by their
 // deletion events, as any other pod does.
 const settleWithin = 250 * time.Millisecond
-
-// settling is a round with all removals completed. It stays in preemptions.rounds until it settles.
-type settling struct {
-	*round
-	preemptor types.UID
-	until     time.Time
-}
 
 // settleRound ends the round of a group: immediately if a removal has failed or all victims are
 // deleted, otherwise after the deletion of the victims or after settleWithin.

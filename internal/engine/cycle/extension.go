@@ -59,6 +59,9 @@ func (a *Attempt) String() string {
 	return podName(a.Pod)
 }
 
+// podName returns a pod's name in messages and printed actions.
+func podName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
+
 // Beginner is called first in an attempt. It runs on the owner.
 type Beginner interface {
 	Extension

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -102,6 +104,58 @@ func (a *groupAttempt) newRequest() *gang.Request {
 	return r
 }
 
+// beginGroup notifies out-of-tree plugins that the attempt begins.
+func (a *groupAttempt) beginGroup() {
+	if len(a.profile.Extensions) == 0 {
+		return
+	}
+	a.shown = &GroupAttempt{Group: a.group.Object, Cluster: a.cluster, Schedule: a.scheduleForPlugin}
+	for _, m := range a.members {
+		for _, e := range a.profile.begin {
+			e.Begin(&m.Attempt)
+		}
+		a.shown.Members = append(a.shown.Members, &m.Attempt)
+	}
+	for _, e := range a.profile.beginGroup {
+		e.BeginGroup(a.shown)
+	}
+}
+
+// endGroup notifies out-of-tree plugins that the attempt is over. A second call does nothing.
+func (a *groupAttempt) endGroup() {
+	if a.shown == nil {
+		return
+	}
+	for _, e := range a.profile.beginGroup {
+		e.EndGroup(a.shown)
+	}
+	a.shown = nil
+}
+
+// scheduleForPlugin decides the members in the current state of the cluster, which includes a
+// plugin's changes.
+func (a *groupAttempt) scheduleForPlugin() (p GroupPlacement) {
+	a.attempt.Look(func() {
+		switch p.Err = a.attempt.Place(); {
+		case p.Err != nil:
+		case a.attempt.HasEnough():
+			p = a.describePlacement(a.attempt.CurrentPlacement())
+		default:
+			p.Message = a.attempt.Verdict().Reason()
+		}
+	})
+	return p
+}
+
+// describePlacement converts a placement for out-of-tree plugins.
+func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
+	p := GroupPlacement{Domain: from.Domain, Nodes: from.Nodes}
+	for _, place := range from.Places {
+		p.Places = append(p.Places, GroupPlace{&a.byAsked[place.Member].Attempt, place.Decision.Node})
+	}
+	return p
+}
+
 // takeOff removes members without a started placement from their nodes.
 func (a *groupAttempt) takeOff() {
 	for _, m := range a.members {
@@ -134,3 +188,89 @@ func nodesByPod(places []gang.Place) map[types.UID]string {
 	}
 	return nodes
 }
+
+// groupHost is gang's view of the cycle.
+type groupHost struct{ *groupAttempt }
+
+// ScorePlacements returns the weighted sums of the out-of-tree plugins' scores.
+func (h groupHost) ScorePlacements(list []gang.Placement) ([]float64, error) {
+	placements := make([]GroupPlacement, len(list))
+	for i := range list {
+		placements[i] = h.describePlacement(list[i])
+	}
+
+	sums := make([]float64, len(list))
+	for _, by := range h.profile.scorePlacements {
+		scores, err := by.ScorePlacements(h.shown, placements)
+		if err != nil {
+			return nil, fmt.Errorf("running PlacementScore plugin %q: %w", by.Name(), err)
+		}
+		weight := max(1, h.profile.Weights[by.Name()])
+		for i := range sums {
+			sums[i] += float64(weight * scores[i])
+		}
+	}
+	return sums, nil
+}
+
+// Reserve runs the Reserve step, including out-of-tree plugins, so that the plugins' filters
+// account for the reservations of earlier members.
+func (h groupHost) Reserve(m *gang.Member, n *cluster.Node) error {
+	b := h.byAsked[m].placement
+	b.Node = n.Name
+	if err := h.placements.reserveOwn(b, n); err != nil {
+		return err
+	}
+	return h.placements.reserveOutside(b)
+}
+
+// Release releases a member's reservations.
+func (h groupHost) Release(m *gang.Member) {
+	b := h.byAsked[m].placement
+	h.placements.giveBack(b)
+	b.own, b.volumes, b.devices = nil, plugins.PodVolumes{}, deviceWork{}
+	b.Node = ""
+}
+
+// Contender returns the form of a pod that competes with other pods for room; see
+// nominations.asContender.
+func (h groupHost) Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
+	return h.nominations.asContender(p, pod)
+}
+
+// BeginPlacement notifies out-of-tree plugins that members are decided again.
+func (h groupHost) BeginPlacement(domain string) {
+	for _, e := range h.profile.beginGroup {
+		if h.shown != nil {
+			e.BeginPlacement(h.shown, domain)
+		}
+	}
+}
+
+// GeneratedPlacements reports the number of possible placements of the group, if topology
+// constraints are enabled.
+func (h groupHost) GeneratedPlacements(count int) {
+	if h.podGroups.gates.Topology && !h.trial {
+		h.observer().GeneratedPlacements(h.members[0].Profile, count)
+		h.evaluated = h.clock()
+	}
+}
+
+// EvaluatedPlacements reports the number of placements evaluated since the last report.
+func (h groupHost) EvaluatedPlacements(count int, feasible bool) {
+	if count == 0 || !h.podGroups.gates.Topology || h.trial {
+		return
+	}
+	now := h.clock()
+	took := now.Sub(h.evaluated) / time.Duration(count)
+	h.observer().EvaluatedPlacements(h.members[0].Profile, feasible, count, took)
+	h.evaluated = now
+}
+
+// ScoresPlacements reports whether any out-of-tree plugin is enabled at PlacementScore.
+func (h groupHost) ScoresPlacements() bool {
+	return h.shown != nil && len(h.profile.scorePlacements) > 0
+}
+
+// Leaving lists the preempted pods still terminating on known nodes.
+func (h groupHost) Leaving() []*cluster.Pod { return h.preemptions.onTheirWay() }

@@ -210,17 +210,3 @@ func breaks(why error) bool {
 var errGroupBroken = &Fault{
 	Message: "pod group is unschedulable: too few of its pods are left to be scheduled together", Verdict: true,
 }
-
-// unitsChanged wakes waiting pods after a group with pods on nodes has appeared, changed or been
-// deleted. The pods that the waiting pods may preempt depend on the group's disruption mode and
-// priority.
-func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
-	if len(gs.units.OnNodes(all...)) == 0 {
-		return
-	}
-	for _, item := range gs.queue.Sorted() {
-		if item.Place() == queue.Waiting {
-			gs.queue.Wake(item.Pod.UID, label, gs.now)
-		}
-	}
-}

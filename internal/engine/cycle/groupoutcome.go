@@ -123,7 +123,7 @@ func (a *groupAttempt) proceed() {
 	for _, m := range a.placed {
 		if wait, in := a.through[m]; in {
 			m.sibling = false
-			a.placements.startPreparation(m.placement, wait)
+			a.placements.proceed(m.placement, wait)
 		}
 	}
 

@@ -12,10 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // groupPostFilterOutcome is a plugin's result for a group that does not fit.
@@ -76,6 +74,21 @@ func (a *groupAttempt) runPostFilter(by *postFilter[GroupPostFilterer]) groupPos
 		return a.preemptByPlan()
 	}
 	return a.runOutOfTree(by.outOfTree)
+}
+
+// runOutOfTree runs an out-of-tree plugin at PodGroupPostFilter.
+func (a *groupAttempt) runOutOfTree(by GroupPostFilterer) groupPostFilterOutcome {
+	r := by.RunGroupPostFilter(a.shown)
+	outcome := groupPostFilterOutcome{message: r.Message, final: r.Final || r.Helped, err: r.Err}
+	if r.Helped {
+		outcome.nodes = map[types.UID]string{}
+		for _, m := range a.members {
+			if node := r.Nodes[m.Pod.UID]; a.cluster.Node(node) != nil {
+				outcome.nodes[m.Pod.UID] = node
+			}
+		}
+	}
+	return outcome
 }
 
 // preemptByPlan implements DefaultPreemption: it plans the victims for the group as a whole.
@@ -251,50 +264,4 @@ func (t *treeAttempt) placeAs(plan *gang.RoomPlan) bool {
 		}
 	}
 	return true
-}
-
-// withoutNominations places the tree with the nominations of its pods suspended. Pods without a
-// node afterwards are nominated again. Without nominations, it places nothing.
-func (t *treeAttempt) withoutNominations(place func() (settled bool, err error)) (settled bool, err error) {
-	var nominated []*gang.Member
-	for _, a := range t.leaves {
-		for _, m := range a.members {
-			if t.cluster.Nominated(m.Pod.UID) != nil {
-				nominated = append(nominated, m.asked)
-			}
-		}
-	}
-	if len(nominated) > 0 {
-		err = gang.WithoutNominations(t.cluster, nominated, func() error {
-			settled, err = place()
-			return err
-		})
-	}
-	return settled, err
-}
-
-// couldPreempt reports whether a waiting pod could preempt another pod, with group priorities
-// enabled. It considers only the two pods and their groups. gentle is set if the profile spares the
-// pods of more important groups.
-func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle bool) bool {
-	priority, own := item.Class.Priority, gs.groupOf(item)
-	if own != nil && own.Object != nil {
-		priority = own.Priority()
-	}
-	lower := victim.Class.Priority < priority
-	if victim.Class.Spec.SchedulingGroup == nil {
-		return lower
-	}
-
-	switch g := gs.groups.GroupOf(victim.UID); {
-	case g == nil: // the group was deleted, so its effect is unknown
-		return false
-	case g.Object == nil:
-		return lower
-	case g.Whole():
-		return g.Priority() < priority && (lower || own != nil)
-	case gentle:
-		return lower && g.Priority() < priority
-	}
-	return lower
 }

@@ -148,47 +148,6 @@ func (m *mirrored[T]) forgetObject(name cluster.Name, uid types.UID, last T) {
 	}
 }
 
-// newMirrors creates the mirrors of all kinds. The listing order of kinds does not matter: all are
-// listed before any decision.
-func (c *Core) newMirrors() map[Kind]mirror {
-	s, h, o := c.common, c.events, &c.cluster.Objects
-	pods := newMirror(s, h, queue.Pod, podKind{c.intake})
-	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // the class may keep a reference to its spec
-	all := map[Kind]mirror{
-		Nodes: newMirror(s, h, queue.Node, nodeKind{c.intake}),
-		Pods:  pods,
-
-		Namespaces:             mirrorTable(h, &o.Namespaces, queue.Namespace),
-		Services:               mirrorTable(h, &o.Services, queue.Owner),
-		ReplicationControllers: mirrorTable(h, &o.ReplicationControllers, queue.Owner),
-		ReplicaSets:            mirrorTable(h, &o.ReplicaSets, queue.Owner),
-		StatefulSets:           mirrorTable(h, &o.StatefulSets, queue.Owner),
-		Volumes:                mirrorTable(h, &o.Volumes, queue.Volume),
-		StorageClasses:         mirrorTable(h, &o.StorageClasses, queue.StorageClass),
-		CSINodes:               mirrorTable(h, &o.CSINodes, queue.CSINode),
-		CSIDrivers:             mirrorTable(h, &o.CSIDrivers, queue.CSIDriver),
-		CSICapacities:          mirrorTable(h, &o.CSICapacities, queue.CSIStorageCapacity),
-		VolumeAttachments:      mirrorTable(h, &o.VolumeAttachments, queue.VolumeAttachment),
-		DeviceClasses:          mirrorTable(h, &o.DeviceClasses, queue.DeviceClass),
-
-		DisruptionBudgets: newMirror(s, h, queue.Budget, budgetKind{tableOf(h, &o.Budgets, queue.Budget), c.preemptions}),
-		Claims:            newMirror(s, h, queue.Claim, claimKind{tableOf(h, &o.Claims, queue.Claim)}),
-		ResourceSlices:    newMirror(s, h, queue.ResourceSlice, sliceKind{tableOf(h, &o.ResourceSlices, queue.ResourceSlice)}),
-		ResourceClaims: newMirror(s, h, queue.ResourceClaim,
-			resourceClaimKind{tableOf(h, &o.ResourceClaims, queue.ResourceClaim), c.claims}),
-		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule", taintRuleKind{h}),
-		PriorityClasses:  newMirror(s, h, "PriorityClass", priorityClassKind{&o.PriorityClasses}),
-		MoveLeases:       newMirror(s, h, "Lease", moveLeaseKind{c.moveReservations}),
-	}
-	if c.podGroups.gates.Generic {
-		all[PodGroups] = newMirror(s, h, queue.PodGroup, podGroupKind{c.podGroups, h})
-	}
-	if c.podGroups.gates.Composite {
-		all[CompositePodGroups] = newMirror(s, h, queue.CompositePodGroup, compositeKind{c.podGroups})
-	}
-	return all
-}
-
 // tableKind is a kind whose objects are stored in a table of the cluster model. Changes of the
 // objects may help pending pods.
 type tableKind[T metav1.Object] struct {
@@ -209,30 +168,29 @@ func (k tableKind[T]) set(object, _ T) { k.setAs(object, nil) }
 
 // setAs stores an object in the form returned by convert, if convert is not nil.
 func (k tableKind[T]) setAs(object T, convert func(T) T) {
-	e := queue.Event{Resource: k.resource, Action: queue.Add, Label: string(k.resource) + "Add"}
+	var was any
 	if old, ok := k.table.Get(object.GetNamespace(), object.GetName()); ok {
 		if sameVersion(old, object) { // listed again: later assumptions about the object are still valid
 			return
 		}
-		e.Action, e.Label, e.Old = queue.Update, string(k.resource)+"Update", old
+		was = old
 	}
 	if convert != nil {
 		object = convert(object)
 	}
-	e.New = object
 	k.table.Set(object)
 	k.events.objects = true
-	k.events.addEvent(e)
+	k.events.objectChanged(k.resource, was, object)
 }
 
 func (k tableKind[T]) remove(n cluster.Name, _ types.UID, _ T) {
-	e := queue.Event{Resource: k.resource, Action: queue.Delete, Label: string(k.resource) + "Delete"}
+	var was any
 	if old, ok := k.table.Get(n.Namespace, n.Name); ok {
-		e.Old = old
+		was = old
 	}
 	k.table.Delete(n.Namespace, n.Name)
 	k.events.objects = true
-	k.events.addEvent(e)
+	k.events.objectChanged(k.resource, was, nil)
 }
 
 type podKind struct{ *intake }
@@ -321,9 +279,7 @@ func (k taintRuleKind) retaint(name string, rule *resourcev1.DeviceTaintRule) {
 	for _, was := range k.events.cluster.Retaint(name, rule) {
 		is, _ := k.events.cluster.ResourceSlices.Get("", was.Name)
 		k.events.objects = true
-		k.events.addEvent(queue.Event{
-			Resource: queue.ResourceSlice, Action: queue.Update, Label: string(queue.ResourceSlice) + "Update", Old: was, New: is,
-		})
+		k.events.objectChanged(queue.ResourceSlice, was, is)
 	}
 }
 

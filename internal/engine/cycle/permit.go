@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // This file makes a pod wait at Permit: holdPod sends the Hold, plugins answer with PermitAllowed
@@ -28,7 +27,7 @@ type permitWaits = map[string]time.Duration
 // askPermit calls the Permit plugins and returns the maximum wait of each plugin holding the pod.
 // Longer waits are capped at maxPermitWait. The first refusal ends the round: later plugins are not
 // called.
-func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, err error) {
+func (ps *placements) askPermit(b *placement) (waits permitWaits, err error) {
 	if len(b.profile.permit) == 0 {
 		return nil, nil
 	}
@@ -54,30 +53,6 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 	return waits, nil
 }
 
-// permitHold is a pod's wait at Permit.
-type permitHold struct {
-	ticket  Ticket
-	since   time.Time
-	pending map[string]wait // waits by plugin, without the plugins that allowed the pod; empty once the wait is over
-	verdict *rejection      // a plugin's verdict, if it rejected the pod
-	over    bool
-}
-
-// wait is one plugin's wait: its maximum duration, and the resulting deadline.
-type wait struct {
-	most  time.Duration
-	until time.Time
-}
-
-// nextTimeout returns the earliest deadline among the waits of the plugins, or the zero time if no
-// plugin waits.
-func (p *permitHold) nextTimeout() (at time.Time) {
-	for _, w := range p.pending {
-		at = pacing.Sooner(at, w.until)
-	}
-	return at
-}
-
 // Hold reports that plugins make the pod wait at Permit, each for a limited time. It has no
 // outcome: PermitAllowed and PermitRejected carry the plugins' verdicts, and Release ends the Hold.
 type Hold struct {
@@ -98,8 +73,17 @@ func (a Hold) String() string {
 	return fmt.Sprintf("hold %s on %s #%d: %s", podName(a.Pod), a.Node, a.Ticket, strings.Join(waits, ", "))
 }
 
+// proceed starts the preparation of a pod after Permit. waits holds the plugins that make it wait.
+func (ps *placements) proceed(b *placement, waits permitWaits) {
+	if len(waits) > 0 {
+		ps.holdPod(b, waits)
+	}
+	ps.startPreparation(b)
+}
+
 // holdPod makes a pod wait. If the pod is later rejected, only events after this call may help it.
-func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
+func (ps *placements) holdPod(b *placement, waits permitWaits) {
+	b.stage = preparing
 	b.permit = &permitHold{ticket: ps.issueTicket(), since: ps.now, pending: map[string]wait{}}
 	for name, most := range waits {
 		b.permit.pending[name] = wait{most, ps.now.Add(most)}

@@ -4,7 +4,6 @@
 package cycle
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -16,10 +15,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
-// This file holds the state of a pod from its attempt to its binding, and gives a placement up. The
-// stages are in reserve.go, permit.go, prepare.go and bind.go.
+// This file holds the state of a pod from its attempt to its binding, and takes a placement back.
+// The stages are in reserve.go, permit.go, prepare.go and bind.go; stop.go ends them early.
 
 // podAttempt is one try to find a node for a pod, and what remains of it until the pod is bound.
 type podAttempt struct {
@@ -104,6 +104,50 @@ const (
 	ended                  // the placement is over without a bound pod, and nothing is left to cancel
 )
 
+// permitHold is a pod's wait at Permit.
+type permitHold struct {
+	ticket  Ticket
+	since   time.Time
+	pending map[string]wait // waits by plugin, without the plugins that allowed the pod; empty once the wait is over
+	verdict *rejection      // a plugin's verdict, if it rejected the pod
+	over    bool
+}
+
+// wait is one plugin's wait: its maximum duration, and the resulting deadline.
+type wait struct {
+	most  time.Duration
+	until time.Time
+}
+
+// nextTimeout returns the earliest deadline among the waits of the plugins, or the zero time if no
+// plugin waits.
+func (p *permitHold) nextTimeout() (at time.Time) {
+	for _, w := range p.pending {
+		at = pacing.Sooner(at, w.until)
+	}
+	return at
+}
+
+// preparation is the work before a pod is bound, in this order: Preflight, Permit, then the PreBind
+// plugins in groups. The plugins of a group run at the same time, the groups one after the other.
+type preparation struct {
+	groups  [][]string        // plugins with work to do, by group
+	running map[Ticket]string // plugins at work, by the ticket of their action
+	waiting int               // number of plugins whose objects are written but not ready yet
+	began   time.Time         // start of the first group
+}
+
+// ownWork is a reservation by one of Berth's own plugins for a pod, to be written to the API before
+// the pod is bound. It may be written concurrently with the work of other plugins.
+type ownWork struct {
+	plugin string
+	write  func(b *placement, ticket Ticket) Action
+	// written, if set, handles the outcome, whatever it is.
+	written func(ps *placements, b *placement, o Outcome)
+	next    waitFor
+	failed  func(ps *placements) // if set, counts a failure to write the reservation or to wait for it
+}
+
 // placements takes pods from the decision to the binding: it counts them on their nodes, reserves
 // their resources, waits at Permit, issues the actions that write objects, and binds the pods.
 //
@@ -122,6 +166,31 @@ type placements struct {
 	byPod map[types.UID]*placement
 	most  int                   // largest length of byPod; see cluster.Shrunk
 	held  map[Ticket]*placement // placements waiting at Permit, by the ticket of their Hold
+}
+
+// objectWaits holds the placements' waits for the cluster's objects, in the order in which the
+// waits began. A change of an object that a wait may depend on causes a check of all waits; see
+// clusterEvents.objects. A list suffices because few waits exist at a time.
+type objectWaits []*objectWait
+
+// objectWait is one wait. The wait is over when the plugin's objects are in the state required by
+// the placement.
+type objectWait struct {
+	*placement
+	waitFor
+	plugin          string
+	began, deadline time.Time
+}
+
+// waitFor describes what a placement waits for; an objectWait is one such wait.
+type waitFor struct {
+	late   string                         // message of the error if the wait is not over by the deadline
+	needed func(b *placement) bool        // whether the placement needs the wait; nil: always
+	event  func(b *placement) RecordEvent // event recorded at the start of the wait; nil: none
+	within func(b *placement) time.Duration
+	met    func(c *cluster.Cluster, b *placement) (bool, error)
+	// over, if set, reports the result of the wait: success, failure, timeout or error.
+	over func(ps *placements, b *placement, how string, took time.Duration)
 }
 
 // placementListener is called when a placement or its binding ends. It is implemented by the type
@@ -162,17 +231,6 @@ func (ps *placements) uncountPod(b *placement) {
 	}
 }
 
-// placementsTo lists the placements to a node, sorted by pod so that the order of the resulting
-// actions is fixed.
-func (ps *placements) placementsTo(node string) (list []*placement) {
-	for _, uid := range slices.Sorted(maps.Keys(ps.byPod)) {
-		if b := ps.byPod[uid]; b.Node == node {
-			list = append(list, b)
-		}
-	}
-	return list
-}
-
 // rejection is an error carrying a plugin's verdict: the pod is unschedulable, and waits for the
 // events registered by this plugin.
 type rejection struct {
@@ -208,84 +266,6 @@ var (
 	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
 )
 
-// stopBinding stops a binding if it is not too late. The pod returns to the queue immediately, or
-// once the outstanding work completes. A bound placement is left unchanged.
-func (ps *placements) stopBinding(b *placement, why *Fault) {
-	switch b.stage {
-	case preparing:
-		ps.stopPreparation(b, why)
-	case binding:
-		ps.cancelBind(b, why)
-	}
-}
-
-// abandonPod ends and returns the placement of a deleted pod, or of a pod bound by another client.
-// It returns nil if there is no placement. The pod stops counting immediately, even if work that
-// cannot be stopped is still outstanding.
-func (ps *placements) abandonPod(uid types.UID, why *Fault) *placement {
-	b := ps.byPod[uid]
-	if b != nil {
-		ps.uncountPod(b)
-		ps.letGo(b, why)
-	}
-	return b
-}
-
-// letGo ends a placement that is no longer in byPod.
-func (ps *placements) letGo(b *placement, why *Fault) {
-	b.dropped = true
-	ps.stopBinding(b, why)
-}
-
-// stopPreparation ends a preparation: immediately if no work is outstanding, otherwise with the
-// last outcome. It may be called again while outcomes are outstanding; the first reason is kept.
-func (ps *placements) stopPreparation(b *placement, why *Fault) {
-	if b.ending == nil {
-		b.ending = why
-		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
-			if b.prepare.running[ticket] == nominateStep {
-				// The write of the nomination need not be awaited, since later writes to the pod
-				// reach the API after it.
-				delete(b.prepare.running, ticket)
-				continue
-			}
-			ps.addAction(Cancel{ticket, why.Message})
-		}
-	}
-	ps.endWaits(b)
-	ps.endPermitWait(b, "rejected")
-	ps.finishStopped(b)
-}
-
-// finishStopped finishes a stopped preparation once no work is outstanding.
-func (ps *placements) finishStopped(b *placement) {
-	if len(b.prepare.running) > 0 {
-		return
-	}
-	if !b.prepare.began.IsZero() {
-		ps.observer().Ran(b.Profile, plugins.PreBind, false, ps.now.Sub(b.prepare.began))
-	}
-	b.stage = ended
-	if b.dropped {
-		ps.dropPlacement(b)
-		return
-	}
-	if b.permit != nil && b.permit.verdict != nil {
-		ps.takeBack(b, b.permit.verdict)
-		return
-	}
-	ps.takeBack(b, b.ending)
-}
-
-// cancelBind requests the cancellation of the binding. The outcome of the Bind, which always
-// arrives, ends the placement.
-func (ps *placements) cancelBind(b *placement, why *Fault) {
-	if b.ending == nil {
-		b.ending = why
-		ps.addAction(Cancel{b.binding, why.Message})
-	}
-}
-
 // takeBack ends a failed placement; the pod returns to the queue.
 func (ps *placements) takeBack(b *placement, err error) {
 	ps.releaseReserved(b)
@@ -307,13 +287,13 @@ func (ps *placements) releaseReserved(b *placement) {
 		ps.giveBack(b)
 		return
 	}
-	ps.tellGivenBack(b, ps.giveBack)
+	ps.tellGivenBack(b, func() { ps.giveBack(b) })
 }
 
 // tellGivenBack calls giveBack, and records events for the volumes and devices of the placement
 // that giveBack frees, since other pods may wait for them. No watch shows the release of volumes
 // and devices that were never written.
-func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
+func (ps *placements) tellGivenBack(b *placement, giveBack func()) {
 	var were []*resourcev1.ResourceClaim
 	for i := range b.devices.Claims {
 		name := nameOf(b.devices.Claims[i].Claim)
@@ -322,23 +302,20 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 		}
 	}
 
-	giveBack(b)
+	giveBack()
 	for _, assumed := range b.volumes.Volumes {
 		if volume, ok := ps.cluster.Volumes.Get("", assumed.Name); ok && volume.Spec.ClaimRef == nil {
-			ps.events.addEvent(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) +
-				"Update", Old: assumed, New: volume})
+			ps.events.objectChanged(queue.Volume, assumed, volume)
 		}
 	}
 
 	for _, was := range were {
-		e := queue.Event{Resource: queue.ResourceClaim, Action: queue.Delete, Label: string(queue.ResourceClaim) + "Delete", Old: was}
-		if is, ok := ps.cluster.ResourceClaims.Get(was.Namespace, was.Name); ok {
-			if is.Status.Allocation != nil {
-				continue
-			}
-			e.Action, e.Label, e.New = queue.Update, string(queue.ResourceClaim)+"Update", is
+		switch is, ok := ps.cluster.ResourceClaims.Get(was.Namespace, was.Name); {
+		case !ok:
+			ps.events.objectChanged(queue.ResourceClaim, was, nil)
+		case is.Status.Allocation == nil:
+			ps.events.objectChanged(queue.ResourceClaim, was, is)
 		}
-		ps.events.addEvent(e)
 	}
 }
 

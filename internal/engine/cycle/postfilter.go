@@ -15,35 +15,6 @@ import (
 
 // This file runs the plugins at PostFilter for a pod that fits on no node.
 
-// postFilter is a plugin at PostFilter or PodGroupPostFilter, either Berth's own or out-of-tree,
-// depending on the field that is set. T is the interface of out-of-tree plugins. The plugin is
-// called by attempts, because profiles must not depend on attempts.
-type postFilter[T any] struct {
-	plugin    string
-	releaser  plugins.ClaimReleaser
-	preempts  bool
-	outOfTree T
-	isOutside bool // outOfTree is set
-}
-
-// postFiltersAt returns the plugins at PostFilter or PodGroupPostFilter.
-func postFiltersAt[T any](p Profile, point plugins.Point, byName map[string]Extension) (list []postFilter[T]) {
-	for _, name := range p.At[point] {
-		made := postFilter[T]{plugin: name}
-		switch own := p.Plugin(name).(type) {
-		case plugins.ClaimReleaser:
-			made.releaser = own
-		case plugins.Preempter:
-			made.preempts = true
-		}
-		made.outOfTree, made.isOutside = byName[name].(T)
-		if made.isOutside || made.releaser != nil || made.preempts {
-			list = append(list, made)
-		}
-	}
-	return list
-}
-
 // runPostFilters runs PostFilter plugins in order until one is final. If one fails, the nominations
 // of earlier plugins are discarded, and the pod keeps its previous nomination.
 func (s *attempts) runPostFilters(a *podAttempt) (nominate *string, messages, rejectors []string) {

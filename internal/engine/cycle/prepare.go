@@ -10,30 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/pacing"
 )
-
-// preparation is the work before a pod is bound, in this order: Preflight, Permit, then the PreBind
-// plugins in groups. The plugins of a group run at the same time, the groups one after the other.
-type preparation struct {
-	groups  [][]string        // plugins with work to do, by group
-	running map[Ticket]string // plugins at work, by the ticket of their action
-	waiting int               // number of plugins whose objects are written but not ready yet
-	began   time.Time         // start of the first group
-}
-
-// ownWork is a reservation by one of Berth's own plugins for a pod, to be written to the API before
-// the pod is bound. It may be written concurrently with the work of other plugins.
-type ownWork struct {
-	plugin string
-	write  func(b *placement, ticket Ticket) Action
-	// written, if set, handles the outcome, whatever it is.
-	written func(ps *placements, b *placement, o Outcome)
-	next    waitFor
-	failed  func(ps *placements) // if set, counts a failure to write the reservation or to wait for it
-}
 
 // Preflight queries the out-of-tree PreBind plugins for their work on the pod. The outcome carries
 // their Work. It is issued even if Berth's own plugins need no writes, since only the out-of-tree
@@ -56,16 +35,13 @@ func (a Preflight) String() string { return fmt.Sprintf("preflight %s #%d", a.At
 //
 // kube-scheduler waits at Permit on a goroutine per pod, and runs PreBind there. In Berth, each
 // step begins when the outcome of the previous step arrives. b.prepare holds the outstanding steps.
-func (ps *placements) startPreparation(b *placement, waits map[string]time.Duration) {
-	if len(waits) == 0 && len(b.own) == 0 && len(b.profile.PreBind) == 0 {
+func (ps *placements) startPreparation(b *placement) {
+	if b.permit == nil && len(b.own) == 0 && len(b.profile.PreBind) == 0 {
 		ps.bindPod(b)
 		return
 	}
 	b.stage = preparing
 	b.prepare.running = map[Ticket]string{}
-	if len(waits) > 0 {
-		ps.holdPod(b, waits)
-	}
 	if len(b.profile.PreBind) > 0 {
 		// The Preflight runs while the pod is held: Permit plugins may take minutes.
 		ticket := ps.issueHandled(b, func(o Outcome) { ps.preflightEnded(b, o) })
@@ -80,12 +56,8 @@ func (ps *placements) startPreparation(b *placement, waits map[string]time.Durat
 // the placement was stopped while the Preflight was outstanding, this outcome ends it.
 func (ps *placements) preflightEnded(b *placement, o Outcome) {
 	clear(b.prepare.running)
-	if b.ending == nil && o.Fault != nil {
-		b.ending = o.Fault
-		ps.endPermitWait(b, "rejected")
-	}
-	if b.ending != nil {
-		ps.finishStopped(b)
+	if b.ending != nil || o.Fault != nil {
+		ps.stopPreparation(b, o.Fault)
 		return
 	}
 	ps.groupPreBind(b, o.Work)
@@ -281,31 +253,6 @@ func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	}
 }
 
-// objectWaits holds the placements' waits for the cluster's objects, in the order in which the
-// waits began. A change of an object that a wait may depend on causes a check of all waits; see
-// clusterEvents.objects. A list suffices because few waits exist at a time.
-type objectWaits []*objectWait
-
-// objectWait is one wait. The wait is over when the plugin's objects are in the state required by
-// the placement.
-type objectWait struct {
-	*placement
-	waitFor
-	plugin          string
-	began, deadline time.Time
-}
-
-// waitFor describes what a placement waits for; an objectWait is one such wait.
-type waitFor struct {
-	late   string                         // message of the error if the wait is not over by the deadline
-	needed func(b *placement) bool        // whether the placement needs the wait; nil: always
-	event  func(b *placement) RecordEvent // event recorded at the start of the wait; nil: none
-	within func(b *placement) time.Duration
-	met    func(c *cluster.Cluster, b *placement) (bool, error)
-	// over, if set, reports the result of the wait: success, failure, timeout or error.
-	over func(ps *placements, b *placement, how string, took time.Duration)
-}
-
 // awaitCondition makes a placement wait, if needed, until a plugin's written objects are ready.
 // Since the objects may be ready already, events.objects is set to check them in the next tick.
 func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
@@ -379,4 +326,44 @@ func (ps *placements) endWaits(b *placement) {
 	}
 	ps.conditions = slices.DeleteFunc(ps.conditions, func(c *objectWait) bool { return c.placement == b })
 	b.prepare.waiting = 0
+}
+
+// stopPreparation ends a preparation: immediately if no work is outstanding, otherwise with the
+// last outcome. It may be called again while outcomes are outstanding; the first reason is kept.
+func (ps *placements) stopPreparation(b *placement, why *Fault) {
+	if b.ending == nil {
+		b.ending = why
+		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
+			if b.prepare.running[ticket] == nominateStep {
+				// The write of the nomination need not be awaited, since later writes to the pod
+				// reach the API after it.
+				delete(b.prepare.running, ticket)
+				continue
+			}
+			ps.addAction(Cancel{ticket, why.Message})
+		}
+	}
+	ps.endWaits(b)
+	ps.endPermitWait(b, "rejected")
+	ps.finishStopped(b)
+}
+
+// finishStopped finishes a stopped preparation once no work is outstanding.
+func (ps *placements) finishStopped(b *placement) {
+	if len(b.prepare.running) > 0 {
+		return
+	}
+	if !b.prepare.began.IsZero() {
+		ps.observer().Ran(b.Profile, plugins.PreBind, false, ps.now.Sub(b.prepare.began))
+	}
+	b.stage = ended
+	if b.dropped {
+		ps.dropPlacement(b)
+		return
+	}
+	if b.permit != nil && b.permit.verdict != nil {
+		ps.takeBack(b, b.permit.verdict)
+		return
+	}
+	ps.takeBack(b, b.ending)
 }

@@ -26,43 +26,6 @@ type profiles struct {
 	byName map[string]*servedProfile
 }
 
-// servedProfile is a profile with its decider and its out-of-tree plugins, each list in the order
-// of the extension point. It is created once per configuration, and constant except for failed.
-type servedProfile struct {
-	Profile
-	*decide.Decider
-
-	begin            []Beginner
-	assumed          []Assumer
-	end              []Ender
-	gates            []func(*queue.Item) (plugin string)
-	postFilters      []postFilter[PostFilterer]
-	groupPostFilters []postFilter[GroupPostFilterer] // PostFilter is not run for the pods of a group
-	reserve          []Reserver
-	permit           []Permitter
-	prepare          []plugins.Preparer
-	learners         []plugins.Learner // the learners among the Reservers
-	sorter           Sorter
-
-	beginGroup      []GroupBeginner
-	scorePlacements []PlacementScorer
-
-	Stages
-
-	failed failure // last failed attempt that is valid for all pods of its class
-}
-
-// sampled is the percentage of attempts with timed plugins, as in kube-scheduler.
-const sampled = 10
-
-// bindsVolumes reports whether the plugin of this name binds volumes.
-func (p *servedProfile) bindsVolumes(plugin string) bool {
-	return slices.ContainsFunc(p.Reservers, func(r plugins.Reserver) bool {
-		_, volumes := r.(plugins.VolumeReserver)
-		return volumes && r.Name() == plugin
-	})
-}
-
 // servesName reports whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
@@ -154,15 +117,58 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	return made, nil
 }
 
-// extensionsAt returns the out-of-tree plugins of an extension point, in configured order. It skips
-// the names of Berth's own plugins at that point.
-func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string]Extension) (list []T) {
-	for _, name := range p.At[point] {
-		if e, ok := byName[name].(T); ok {
-			list = append(list, e)
+// newDecider creates the decider of a profile. The seed breaks ties between nodes with equal
+// scores.
+func (fs *profiles) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
+	d := decide.New(fs.cluster, p, seed)
+	d.Prefer = fs.options.Prefer
+	return d
+}
+
+// addGates adds the gates of the profile's PreEnqueue plugins, in their order.
+func (fs *profiles) addGates(p *servedProfile, byName map[string]Extension) {
+	for _, name := range p.At[plugins.PreEnqueue] {
+		rejects := fs.gateOf(p, name, byName)
+		if rejects == nil {
+			continue
+		}
+
+		p.gates = append(p.gates, func(item *queue.Item) string {
+			began := fs.clock()
+			rejected := rejects(item)
+			if fs.rng.IntN(100) < sampled {
+				fs.observer().RanPlugin(name, plugins.PreEnqueue, !rejected, fs.clock().Sub(began))
+			}
+			if rejected {
+				return name
+			}
+			return ""
+		})
+	}
+}
+
+// gateOf returns the rejection function of a PreEnqueue plugin, or nil if the plugin never rejects
+// pods.
+func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
+	if gate, ok := byName[name].(Gate); ok {
+		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
+	}
+	waiting := func(item *queue.Item) *cluster.Pod {
+		return cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
+	}
+	switch gate := p.Plugin(name).(type) {
+	case plugins.Gate:
+		return func(item *queue.Item) bool { return gate.Admit(waiting(item)) != "" }
+	case plugins.Preempter:
+		return func(item *queue.Item) bool { return fs.preemptions.rounds[item.Pod.UID] != nil }
+	case plugins.ObjectGate:
+		var asked cluster.Pod // reused to save allocations
+		return func(item *queue.Item) bool {
+			asked = *cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
+			return gate.PreEnqueue(fs.cluster, &asked) != ""
 		}
 	}
-	return list
+	return nil
 }
 
 // interestsOf returns the events registered by the profile's plugins.
@@ -194,6 +200,32 @@ func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	return all, nil
 }
 
+// couldPreempt reports whether a waiting pod could preempt another pod, with group priorities
+// enabled. It considers only the two pods and their groups. gentle is set if the profile spares the
+// pods of more important groups.
+func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle bool) bool {
+	priority, own := item.Class.Priority, gs.groupOf(item)
+	if own != nil && own.Object != nil {
+		priority = own.Priority()
+	}
+	lower := victim.Class.Priority < priority
+	if victim.Class.Spec.SchedulingGroup == nil {
+		return lower
+	}
+
+	switch g := gs.groups.GroupOf(victim.UID); {
+	case g == nil: // the group was deleted, so its effect is unknown
+		return false
+	case g.Object == nil:
+		return lower
+	case g.Whole():
+		return g.Priority() < priority && (lower || own != nil)
+	case gentle:
+		return lower && g.Priority() < priority
+	}
+	return lower
+}
+
 // useConfiguration replaces the profiles. It cannot fail. As upstream, all profiles share the queue
 // order of the first.
 func (fs *profiles) useConfiguration(f *configuration) {
@@ -216,14 +248,4 @@ func (fs *profiles) useConfiguration(f *configuration) {
 		fs.queue.OrderBy(nil)
 	}
 	fs.preemptions.setAlarms()
-}
-
-// failure is a failed attempt together with the state used for the decision. As long as that state
-// has not changed, every other pod of the class fails the same way and need not be decided.
-type failure struct {
-	class    *cluster.PodClass
-	position int // position in the cluster's log
-	versions uint64
-	why      *unschedulableReason
-	delayed  bool // valid only for pods that may not preempt yet
 }

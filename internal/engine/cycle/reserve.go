@@ -51,7 +51,7 @@ func (ps *placements) assumePod(b *placement, n *cluster.Node) {
 	for _, e := range b.profile.assumed {
 		e.Assumed(&b.Attempt)
 	}
-	ps.startPreparation(b, waits)
+	ps.proceed(b, waits)
 }
 
 // reserveOwn runs the Reserve step of Berth's own plugins. It records each reservation in b.undo

@@ -70,7 +70,7 @@ func (c *Core) applyEvent(e Event) {
 	case PermitRejected:
 		c.placements.permitRejected(e)
 	case ClaimMade:
-		c.claims.replacePlaceholder(e)
+		c.placements.replacePlaceholder(e)
 
 	case Answered:
 		c.routeAnswer(e)

@@ -354,3 +354,23 @@ type placeOptions struct {
 	// preemption makes room by preemption for groups that do not fit; nil: no preemption.
 	preemption *gang.TreeRoom
 }
+
+// withoutNominations places the tree with the nominations of its pods suspended. Pods without a
+// node afterwards are nominated again. Without nominations, it places nothing.
+func (t *treeAttempt) withoutNominations(place func() (settled bool, err error)) (settled bool, err error) {
+	var nominated []*gang.Member
+	for _, a := range t.leaves {
+		for _, m := range a.members {
+			if t.cluster.Nominated(m.Pod.UID) != nil {
+				nominated = append(nominated, m.asked)
+			}
+		}
+	}
+	if len(nominated) > 0 {
+		err = gang.WithoutNominations(t.cluster, nominated, func() error {
+			settled, err = place()
+			return err
+		})
+	}
+	return settled, err
+}

@@ -66,6 +66,20 @@ func (gs *podGroups) treeChanged(c *groups.Composite, label string) {
 	}
 }
 
+// unitsChanged wakes waiting pods after a group with pods on nodes has appeared, changed or been
+// deleted. The pods that the waiting pods may preempt depend on the group's disruption mode and
+// priority.
+func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
+	if len(gs.units.OnNodes(all...)) == 0 {
+		return
+	}
+	for _, item := range gs.queue.Sorted() {
+		if item.Place() == queue.Waiting {
+			gs.queue.Wake(item.Pod.UID, label, gs.now)
+		}
+	}
+}
+
 // recheckMembers reruns the gates for members in all places of the queue.
 func (gs *podGroups) recheckMembers(g *groups.Group, label string) {
 	for _, item := range gs.listMembers(g, queue.Active, queue.Backoff) {
