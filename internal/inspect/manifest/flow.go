@@ -142,15 +142,13 @@ func (f *flowParser) parseKey() (string, bool) {
 // characters to the library.
 func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 	switch f.peek() {
-	case '"':
-		if f.json {
-			text, ok = f.jsonString()
-			return text, true, ok
+	case '"', '\'':
+		parse := parseQuoted
+		if f.json && f.peek() == '"' {
+			parse = parseJSONString
 		}
-		fallthrough
-	case '\'':
-		value, rest, ok := parseQuoted(f.text[f.pos:])
-		if !ok || strings.IndexByte(value, '\n') >= 0 {
+		value, rest, ok := parse(f.text[f.pos:])
+		if !ok || !f.json && strings.IndexByte(value, '\n') >= 0 {
 			return "", true, false
 		}
 		f.pos = len(f.text) - len(rest)
@@ -179,18 +177,18 @@ func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 	return value, false, true
 }
 
-// jsonString reads a string by JSON's rules, including the escapes \/ and \u. A string without
-// escapes is returned as a substring of the text, without a copy.
-func (f *flowParser) jsonString() (string, bool) {
+// parseJSONString reads a string by JSON's rules, including the escapes \/ and \u, and returns the
+// text after it. A string without escapes is returned as a substring of the text, without a copy.
+func parseJSONString(text string) (value, rest string, ok bool) {
 	// Most strings are plain ASCII without escapes, and need a single pass.
-	end, escapes, ascii := f.pos+1, false, true
-	for end < len(f.text) && f.text[end] != '"' {
-		switch c := f.text[end]; {
+	end, escapes, ascii := 1, false, true
+	for end < len(text) && text[end] != '"' {
+		switch c := text[end]; {
 		case c == '\\':
 			escapes = true
 			end++
 		case c < ' ':
-			return "", false
+			return "", "", false
 		case c > '~':
 			ascii = false
 		}
@@ -198,19 +196,15 @@ func (f *flowParser) jsonString() (string, bool) {
 	}
 
 	// The string is unterminated or not UTF-8: let the library report it.
-	if end >= len(f.text) || !ascii && !utf8.ValidString(f.text[f.pos:end]) {
-		return "", false
+	if end >= len(text) || !ascii && !utf8.ValidString(text[:end]) {
+		return "", "", false
 	}
-	// Keep the quotes for the JSON library.
-	literal := f.text[f.pos : end+1]
-	f.pos = end + 1
+	value, rest = text[1:end], text[end+1:]
 	if !escapes {
-		return literal[1 : len(literal)-1], true
+		return value, rest, true
 	}
-
-	var value string
-	err := json.Unmarshal([]byte(literal), &value)
-	return value, err == nil
+	err := json.Unmarshal([]byte(text[:end+1]), &value)
+	return value, rest, err == nil
 }
 
 // splitKey finds "key: value" or "key:" at the beginning of a text. isKey reports whether the text
@@ -289,8 +283,8 @@ func parsePlain(text string) (string, bool) {
 }
 
 // parseQuoted reads a quoted scalar that ends on its line, and returns the rest of the line. In
-// single quotes, the only escape is a doubled quote; in double quotes, unescapeText defines the
-// escapes.
+// single quotes, the only escape is a doubled quote. In double quotes, the escapes are JSON's except
+// \u, which YAML reads differently.
 func parseQuoted(text string) (value, rest string, ok bool) {
 	if text[0] == '\'' {
 		for i := 1; i < len(text); i++ {
@@ -311,55 +305,6 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 		return "", "", false
 	}
 
-	// In double quotes, copy the text only if it has escapes.
-	escapes := false
-	for i := 1; i < len(text); i++ {
-		switch text[i] {
-		case '"':
-			value, rest = text[1:i], text[i+1:]
-			if !escapes {
-				return value, rest, true
-			}
-			value, ok = unescapeText(value)
-			return value, rest, ok
-		case '\\':
-			escapes = true
-			i++
-		case '\n', '\t':
-			return "", "", false
-		}
-	}
-
-	return "", "", false
-}
-
-// unescapeText handles the escapes of one letter shared by YAML and JSON. It returns false for
-// others, such as \x41 and \u0041, which the library handles.
-func unescapeText(text string) (string, bool) {
-	var value strings.Builder
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if c == '\\' {
-			i++
-			if i == len(text) {
-				return "", false
-			}
-			// Other escapes differ between YAML and JSON, or have several letters.
-			switch text[i] {
-			case '"', '\\', '/':
-				c = text[i]
-			case 'n':
-				c = '\n'
-			case 't':
-				c = '\t'
-			case 'r':
-				c = '\r'
-			default:
-				return "", false
-			}
-		}
-		value.WriteByte(c)
-	}
-
-	return value.String(), true
+	value, rest, ok = parseJSONString(text)
+	return value, rest, ok && !strings.Contains(text[:len(text)-len(rest)], `\u`)
 }
