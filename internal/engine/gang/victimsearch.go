@@ -10,6 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // victimSearch finds the pods to evict so that a set of pods fits on the nodes to which it is
@@ -285,13 +286,7 @@ func (c *victimSearch) sortForReprieve(units [][]*cluster.Pod) {
 		breaks[unit[0]] = c.Units.BreakBudget(unit)
 	}
 	slices.SortStableFunc(units, func(x, y []*cluster.Pod) int {
-		if breaks[x[0]] != breaks[y[0]] {
-			if breaks[x[0]] {
-				return -1
-			}
-			return 1
-		}
-		return c.Units.compareImportance(x, y)
+		return cmp.Or(rules.FalseFirst(!breaks[x[0]], !breaks[y[0]]), c.Units.compareImportance(x, y))
 	})
 }
 

@@ -92,25 +92,13 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
-			class := item.Class
-			list, all := selectors(class)
+			list, all := selectors(item.Class)
 			if all {
 				return nil, true
 			}
-
-			for _, selector := range list {
-				// One required label of a selector suffices, because every selected pod has this
-				// label.
-				required, everybody := cluster.RequiredLabels(selector)
-				if everybody {
-					return nil, true
-				}
-				for _, label := range required {
-					topics = append(topics, queue.Topic{Kind: queue.Means, Key: label.Key, Value: label.Value})
-				}
-			}
-
-			return append(topics, meantBy(class)...), false
+			// One required label of a selector suffices, because every selected pod has this label.
+			topics, all = requiredBy(queue.Means, list)
+			return append(topics, labelsOf(queue.IsMeant, item.Class)...), all
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
 			if !isOthers(e) {
@@ -134,41 +122,47 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 	}
 }
 
-// meantBy lists the labels by which terms of other pods may select pods of the class.
-func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
+// labelsOf lists the labels of a class: as Means, for selectors that may select its pods; as
+// IsMeant, for terms of other pods that may select them.
+func labelsOf(kind queue.TopicKind, class *cluster.PodClass) (topics []queue.Topic) {
 	for key, value := range class.Labels.All() {
-		topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: key, Value: value})
+		topics = append(topics, queue.Topic{Kind: kind, Key: key, Value: value})
 	}
 	return topics
+}
+
+// requiredBy lists the labels required by the selectors. everybody is set if a selector requires no
+// particular label.
+func requiredBy(kind queue.TopicKind, selectors []*rules.Selector) (topics []queue.Topic, everybody bool) {
+	for _, selector := range selectors {
+		required, everybody := cluster.RequiredLabels(selector)
+		if everybody {
+			return nil, true
+		}
+		for _, label := range required {
+			topics = append(topics, queue.Topic{Kind: kind, Key: label.Key, Value: label.Value})
+		}
+	}
+	return topics, false
 }
 
 // ofPod selects the classes with selectors that may select a pod of this class, and the classes
 // that such a pod may repel. everybody is set if a term of the pod may select any pod.
 func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
-	for key, value := range class.Labels.All() {
-		topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})
-	}
 	keptAway, everybody := keptAwayBy(class, func(string) bool { return true })
-	return append(topics, keptAway...), everybody
+	return append(labelsOf(queue.Means, class), keptAway...), everybody
 }
 
 // keptAwayBy selects the classes that a pod of this class may repel by a topology key for which
 // match returns true.
 func keptAwayBy(class *cluster.PodClass, match func(key string) bool) (topics []queue.Topic, everybody bool) {
+	var selectors []*rules.Selector
 	for i := range class.RequiredAntiAffinity {
-		term := &class.RequiredAntiAffinity[i]
-		if !match(term.TopologyKey) {
-			continue
-		}
-		required, everybody := cluster.RequiredLabels(term.Selector)
-		if everybody {
-			return nil, true
-		}
-		for _, label := range required {
-			topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: label.Key, Value: label.Value})
+		if term := &class.RequiredAntiAffinity[i]; match(term.TopologyKey) {
+			selectors = append(selectors, term.Selector)
 		}
 	}
-	return topics, false
+	return requiredBy(queue.IsMeant, selectors)
 }
 
 // requiredSelectors returns the selectors of a class's required terms. all is set if the terms

@@ -52,8 +52,9 @@ type search struct {
 // of small changes may be better. The list is sorted by size and has no duplicates.
 func (s *search) suggestChanges() []Suggestion {
 	s.seen = map[string]bool{}
-	for plugin, nodes := range s.eachAlone() {
-		s.offerEdits(s.fixCause(plugin, nodes)...)
+	alone := s.nodesByCauses(1)
+	for _, plugin := range sortedKeys(alone) {
+		s.offerEdits(s.fixCause(plugin, alone[plugin])...)
 	}
 	s.offerEdits(s.newNodes(s.verdicts)...)
 	s.offerEdits(s.fixPriority()...)
@@ -145,19 +146,6 @@ func (s *search) decisivePlugin() *Decisive {
 // onlyBy reports whether all suggestions begin with a change of these kinds.
 func onlyBy(list []Suggestion, kinds ...string) bool {
 	return !slices.ContainsFunc(list, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
-}
-
-// eachAlone yields the nodes rejected for a single cause, grouped by the plugin of that cause, in a
-// fixed order. A single change can help only on these nodes.
-func (s *search) eachAlone() func(yield func(string, []verdict) bool) {
-	by := s.nodesByCauses(1)
-	return func(yield func(string, []verdict) bool) {
-		for _, key := range sortedKeys(by) {
-			if !yield(key, by[key]) {
-				return
-			}
-		}
-	}
 }
 
 // nodesByCauses returns the nodes rejected for exactly count causes, keyed by the causes: the names

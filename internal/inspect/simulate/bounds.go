@@ -6,6 +6,7 @@ package simulate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -83,15 +84,8 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 	if len(other) == 0 {
 		return list
 	}
-	all := list.DeepCopy()
-	if all == nil {
-		all = v1.ResourceList{}
-	}
-	for name, amount := range other {
-		if _, ok := all[name]; !ok {
-			all[name] = amount
-		}
-	}
+	all := maps.Clone(other)
+	maps.Copy(all, list)
 	return all
 }
 

@@ -62,7 +62,7 @@ func (c *controllers) completeDeletions(node string) {
 	delete(c.stuck, node)
 	delete(c.ending, node)
 	for _, p := range stuck {
-		c.comeBack(p)
+		c.endPod(p.departure)
 	}
 	for _, p := range ending {
 		c.finishTermination(p)
@@ -83,7 +83,7 @@ func (c *controllers) loseNode(node string) {
 		c.departPod(p, ByNodeRemoval, node)
 	}
 	for _, p := range c.stuck[node] {
-		c.comeBack(p)
+		c.endPod(p.departure)
 	}
 	delete(c.stuck, node)
 	delete(c.ending, node)
@@ -282,9 +282,6 @@ func (c *controllers) finishTermination(p *pod) {
 		c.scheduler.trySettled()
 	}
 }
-
-// comeBack replaces a pod that was stuck on a node and has now ended there.
-func (c *controllers) comeBack(p *pod) { c.endPod(p.departure) }
 
 // endPod replaces a departed pod if it is still wanted, unless the departure makes the pod's Job or
 // index fail.
