@@ -74,7 +74,7 @@ const (
 	readsTurn  = 30 * time.Second // the most spacing, shorter than evictionguard.RepeatsWithin
 	// readsOfOne and burstOfOne bound the reads for a namespace, per second and initially; the
 	// bounds of all namespaces are twice as high.
-	readsOfOne, burstOfOne = 50, 200
+	readsOfOne, burstOfOne = 40, 200
 	mostUnder              = 32 // fewer than the reviews of one API server that are answered at a time
 	mostShares             = 10_000
 	crowdedMessage         = "many evictions are held; retry"
@@ -109,10 +109,11 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 	defer cancel()
 	pod, err := e.client.CoreV1().Pods(request.Namespace).Get(ctx, request.Name, metav1.GetOptions{})
 	if err != nil {
-		if passes(err) && e.now().Sub(seen.failing) < recordsWithin {
+		patience := e.patienceWith(err)
+		if e.now().Sub(seen.failing) < patience {
 			return e.hold(&seen, "the API server is slow; retry"), nil
 		}
-		if !passes(err) {
+		if patience == 0 {
 			seen = sighting{} // is forgotten
 		}
 		return e.admitAfter(ctx, request, err), nil
@@ -132,7 +133,7 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 	}
 	if record := verdict.Records(e.now()); record != nil {
 		if err := e.recordRequest(ctx, pod, record); err != nil && verdict.First {
-			if passes(err) && e.now().Sub(seen.failing) < recordsWithin {
+			if e.now().Sub(seen.failing) < e.patienceWith(err) {
 				return e.hold(&seen, verdict.Message), nil
 			}
 			return e.admitAfter(ctx, request, err), nil
@@ -150,16 +151,22 @@ func (e *evictions) hold(seen *sighting, message string) *admissionv1.AdmissionR
 	return denyResponse(apierrors.NewTooManyRequests(message, 0).Status())
 }
 
-// A slow API server does not admit an eviction: the evictor's next attempts record it.
 const (
 	answerTimeout = 3 * time.Second // so that the eviction is answered within evictionTimeout
-	recordsWithin = time.Minute     // time from the first failed attempt until an eviction is admitted without a record
+	recordsWithin = time.Minute     // from the first failed attempt until an eviction is admitted without a record
 )
 
-// passes reports whether an error of a request is likely to pass.
-func passes(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
-		apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
+// patienceWith returns for how long evictions of a pod are held that cannot be recorded because of
+// an error. A slow API server does not admit evictions before their deadline: with hundreds of
+// drains, the evictions themselves make it slow.
+func (e *evictions) patienceWith(err error) time.Duration {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err):
+		return e.options.Deadline
+	case apierrors.IsConflict(err), apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
+		return recordsWithin
+	}
+	return 0
 }
 
 // recordRequest records an eviction in annotations of the pod.

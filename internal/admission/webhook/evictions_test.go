@@ -14,6 +14,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -134,11 +135,11 @@ func TestRememberedEvictionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAMassEvictionIsHeldWithFewRequests covers 1,000 pods of a tenant, evicted again every five
+// TestAMassEvictionIsHeldWithFewRequests covers 600 pods of a tenant, evicted again every five
 // seconds: none is admitted, all are recorded within a minute and again within another, the
 // requests are bounded, and a pod of another namespace is recorded with its first attempt.
 func TestAMassEvictionIsHeldWithFewRequests(t *testing.T) {
-	const pods, limit = 1000, 90 * time.Second
+	const pods, limit = 600, 75 * time.Second
 	var objects []runtime.Object
 	for i := range pods {
 		objects = append(objects, guardedPod(fmt.Sprint("web-", i)))
@@ -225,22 +226,35 @@ func TestABusyControllerIsNotTakenForAbsent(t *testing.T) {
 }
 
 // TestASlowAPIServerDoesNotAdmitEvictions covers reads of the pod and writes of the request that
-// time out.
+// time out or fail, until the eviction is admitted.
 func TestASlowAPIServerDoesNotAdmitEvictions(t *testing.T) {
-	for _, verb := range []string{"get", "patch"} {
-		client, now := fake.NewClientset(guardedPod("web-1")), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-		slow := true
-		client.PrependReactor(verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return slow, nil, fmt.Errorf("%s: %w", verb, context.DeadlineExceeded)
+	timeout, internal := context.DeadlineExceeded, apierrors.NewInternalError(errors.New("no webhook"))
+	for _, row := range []struct {
+		verb     string
+		err      error
+		recovers bool // the second attempt succeeds
+		after    time.Duration
+	}{
+		{"get", timeout, false, evictionguard.DefaultDeadline},
+		{"get", internal, false, recordsWithin},
+		{"get", internal, true, recordsWithin + 50*time.Second},
+		{"get", errors.New("no permission"), false, 0},
+		{"patch", timeout, false, evictionguard.DefaultDeadline},
+		{"patch", internal, false, recordsWithin},
+		{"patch", errors.New("no permission"), false, 0},
+	} {
+		begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		client, now, fails := fake.NewClientset(guardedPod("web-1")), begin, true
+		client.PrependReactor(row.verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return fails, nil, fmt.Errorf("%s: %w", row.verb, row.err)
 		})
 		guard := testEvictions(client, &now)
-		for i, admits := range []bool{false, false, false, true, false, false} {
-			slow = i != 4
+		for ; now.Sub(begin) <= row.after; now = now.Add(10 * time.Second) {
+			fails = !row.recovers || now.Sub(begin) != 40*time.Second
 			response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`))
-			if err != nil || response.Allowed != admits {
-				t.Errorf("%s at %v: %+v, %v", verb, now, response, err)
+			if want := now.Sub(begin) >= row.after; err != nil || response.Allowed != want {
+				t.Errorf("%s with %v: after %v: %+v, %v", row.verb, row.err, now.Sub(begin), response, err)
 			}
-			now = now.Add(25 * time.Second)
 		}
 	}
 }

@@ -38,6 +38,9 @@ const (
 	// statusAfter is the age of a request at which its pod gets the status Held. Evictors usually
 	// retry after 5 s, and until then most pods are replaced.
 	statusAfter = 4 * time.Second
+	// statusAgain is the time between two statuses Held of a pod. In a mass eviction the reasons
+	// change with each plan.
+	statusAgain = 30 * time.Second
 	// recoversAfter is the pause before an attempt to restore a scale is repeated.
 	recoversAfter = time.Minute
 )
@@ -72,9 +75,10 @@ type heldPod struct {
 	repeated        time.Time // the last request
 	due             time.Time // time of an eviction for a taint, which is not held; zero for a request
 	rule            evictionguard.Rule
-	status          string // as observed
-	wanted          string // as decided; "" before the first plan
-	failed          int    // surges given up
+	status          string    // as observed
+	wanted          string    // as decided; "" before the first plan
+	written         time.Time // the last status
+	failed          int       // surges given up
 	next            time.Time
 	final           bool // no further plan is needed
 }
@@ -295,8 +299,11 @@ func (g *Guard) settle(uid types.UID, status string) {
 // stored is written again at increasing intervals.
 func (g *Guard) writeStatus(h *heldPod) {
 	next := g.nextFor(h.uid)
-	if wait := statusAfter - g.wall().Sub(h.requested); wait > 0 && strings.HasPrefix(h.wanted, evictionguard.Held) {
-		next = pacing.Later(next, g.now.Add(wait))
+	if strings.HasPrefix(h.wanted, evictionguard.Held) {
+		next = pacing.Later(next, g.now.Add(statusAfter-g.wall().Sub(h.requested)))
+		if h.status != "" {
+			next = pacing.Later(next, h.written.Add(statusAgain))
+		}
 	}
 	switch {
 	case h.wanted == "" || h.wanted == h.status || !h.due.IsZero():
@@ -304,6 +311,7 @@ func (g *Guard) writeStatus(h *heldPod) {
 		g.wake(next)
 	default:
 		g.wake(g.paced(h.uid))
+		h.written = g.now
 		g.addAction(SetStatus{Namespace: h.namespace, Name: h.name, UID: h.uid, Status: h.wanted})
 	}
 }
