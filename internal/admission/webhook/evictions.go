@@ -161,7 +161,8 @@ const (
 // drains, the evictions themselves make it slow.
 func (e *evictions) patienceWith(err error) time.Duration {
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), apierrors.IsTimeout(err),
+		apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err):
 		return e.options.Deadline
 	case apierrors.IsConflict(err), apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
 		return recordsWithin
