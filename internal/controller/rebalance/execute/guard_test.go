@@ -299,6 +299,43 @@ func TestAGuardUndoesTheSurgeOfAnEarlierProcess(t *testing.T) {
 	}
 }
 
+// TestReasonsOfAHeldPodAreWrittenSeldom covers a pod whose reason changes with each plan, and which
+// is then admitted.
+func TestReasonsOfAHeldPodAreWrittenSeldom(t *testing.T) {
+	s := newGuardStage(t)
+	victim := s.heldPod("shop", "web-1")
+	s.step(Seen{Object: victim})
+	s.step(Listed{})
+	written := func() (list []string) {
+		for _, a := range s.actions {
+			if status, ok := a.(SetStatus); ok {
+				list = append(list, status.Status)
+			}
+		}
+		return list
+	}
+	decide := func(status string) {
+		s.guard.setStatus(victim.UID, status)
+		s.step(Tick{})
+		if list := written(); len(list) > 0 {
+			victim = victim.DeepCopy()
+			victim.Annotations[evictionguard.StatusAnnotation] = list[len(list)-1]
+			s.step(Seen{Object: victim})
+		}
+		s.now = s.now.Add(5 * time.Second)
+	}
+	for i := range 24 { // two minutes
+		decide(fmt.Sprint(evictionguard.Held, "reason ", i))
+	}
+	if list := written(); len(list) < 3 || len(list) > 4 {
+		t.Errorf("%d statuses within two minutes: %q", len(list), list)
+	}
+	decide(evictionguard.Admitted + "the pod may go")
+	if list := written(); list[len(list)-1] != evictionguard.Admitted+"the pod may go" {
+		t.Errorf("the last status: %q", list)
+	}
+}
+
 // TestTheGuardDoesNotRepeatTheSurgeOfADrain covers a drain with --surge of a node with a held pod.
 func TestTheGuardDoesNotRepeatTheSurgeOfADrain(t *testing.T) {
 	s := newGuardStage(t)
