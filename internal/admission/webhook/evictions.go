@@ -56,13 +56,13 @@ type share struct {
 	widened time.Time
 }
 
-// sighting is what a replica knows about the evictions of a guarded pod.
+// sighting holds the evictions of a guarded pod, as seen by this replica.
 type sighting struct {
 	uid      types.UID // empty until the pod has been read
 	at       time.Time // the first eviction
 	answered bool      // the pod has a status
 	read     time.Time
-	failing  time.Time // the first attempt since the last one that was read and recorded; zero without one
+	failing  time.Time // the first attempt since the last success of a read and its record; zero without one
 	message  string    // the last refusal
 }
 

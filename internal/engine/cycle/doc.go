@@ -41,11 +41,11 @@
 //	intake.go <--- Seen on its node
 //
 // step.go dispatches events to the stages. core.go connects the components with the options
-// (options.go) and the profiles (profiles.go, servedprofile.go). stop.go ends a placement early. The
-// decision immediately counts the pod on its node (see placement.go), so the next decision accounts
-// for the occupied room. If a later stage fails, the placement releases its reservations and the pod
-// returns to the queue. The pending pods of a pod group, or of a tree of groups, are decided together
-// instead of in decide.go:
+// (options.go) and the profiles (profiles.go, servedprofile.go). stop.go ends a placement early.
+// The decision immediately counts the pod on its node (see placement.go), so the next decision
+// accounts for the occupied room. If a later stage fails, the placement releases its reservations
+// and the pod returns to the queue. The pending pods of a pod group, or of a tree of groups, are
+// decided together instead of in decide.go:
 //
 //	queue --Tick--> decidegroup.go ---> groupoutcome.go ---> permit.go
 //	                groupattempt.go     |

@@ -11,7 +11,7 @@ import (
 )
 
 // This file stops placements for reasons from outside: a watch shows the pod deleted or bound, its
-// node is gone, or another pod preempts it. Each stage ends its own outstanding work.
+// node was deleted, or another pod preempts it. Each stage ends its own outstanding work.
 
 // placementsTo lists the placements to a node, sorted by pod so that the order of the resulting
 // actions is fixed.

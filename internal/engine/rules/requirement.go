@@ -36,8 +36,8 @@ const fewValues = 8
 
 var valueSeed = maphash.MakeSeed() // random, to prevent prepared collisions
 
-// NewRequirement takes arguments accepted by [CheckRequirement]; the slice must not change. The hash
-// table for many values is at most two thirds full.
+// NewRequirement takes arguments accepted by [CheckRequirement]; the slice must not change. The
+// hash table for many values is at most two thirds full.
 func NewRequirement(key string, operator selection.Operator, values []string) Requirement {
 	r := Requirement{Key: key, Operator: operator, Values: values}
 	if operator == selection.GreaterThan || operator == selection.LessThan {

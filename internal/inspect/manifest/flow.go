@@ -283,8 +283,8 @@ func parsePlain(text string) (string, bool) {
 }
 
 // parseQuoted reads a quoted scalar that ends on its line, and returns the rest of the line. In
-// single quotes, the only escape is a doubled quote. In double quotes, the escapes are JSON's except
-// \u, which YAML reads differently.
+// single quotes, the only escape is a doubled quote. In double quotes, the escapes are JSON's
+// except \u, which YAML reads differently.
 func parseQuoted(text string) (value, rest string, ok bool) {
 	if text[0] == '\'' {
 		for i := 1; i < len(text); i++ {

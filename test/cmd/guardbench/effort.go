@@ -18,7 +18,7 @@ import (
 // sampling is the time between two samples of the effort.
 const sampling = 5 * time.Second
 
-// effort is what emptying the nodes required.
+// effort holds the requests and the memory that emptying the nodes required.
 type effort struct {
 	added               int     // replicas more than before, in the sample with most
 	requests, rate      float64 // of the API server: all, and per second between the samples with most
