@@ -152,36 +152,24 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 // complete adds the NodePools of the cluster or its manifests to a catalog of instance types
 // without NodePools. Of a catalog with NodePools, it replaces only the rules for the removal of
 // nodes.
-//
-// A NodePool with fields unknown to this version offers no nodes, because an unknown field may
-// restrict them. A note names the fields; without any other NodePool, they are an error.
 func (c *Catalog) complete(found []manifest.Document) error {
 	if c.completed {
 		return nil
 	}
 	c.completed = true
 	var pools []*nodePool
-	var faults []error
 	for _, d := range found {
-		pool, err := document{d.File, string(d.Text), max(d.Line-1, 0)}.nodePool()
-		if err == nil {
-			pools = append(pools, pool)
-			continue
+		if err := c.read(document{d.File, string(d.Text), max(d.Line-1, 0)}, &pools, nil); err != nil {
+			return err
 		}
-		faults = append(faults, err)
-		c.Notes = append(c.Notes, fmt.Sprintf("NodePool %s is not used for new nodes: %s", pool.Name, strings.ReplaceAll(err.Error(), "\n", "; ")))
-		if strings.Contains(err.Error(), "spec.disruption") {
-			pool.Spec.Disruption.Budgets = []disruption.NodesAtATime{{Nodes: "0"}}
-		}
-		c.addRules([]*nodePool{pool})
 	}
 	if len(c.types) == 0 {
 		c.addRules(pools)
 		return nil
 	}
 	if len(pools) == 0 {
-		return errors.Join(append(faults, fmt.Errorf("%s: instance types without a NodePool that allows them: neither the catalog nor the "+
-			"cluster has one", strings.Join(c.paths, ", ")))...)
+		return fmt.Errorf("%s: instance types without a NodePool that allows them: neither the catalog nor the cluster has one",
+			strings.Join(c.paths, ", "))
 	}
 	return c.finish(pools, c.types, c.paths)
 }
@@ -288,9 +276,12 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 
 	switch kind := kindOf(d.text); kind {
 	case "NodePool":
-		pool, err := d.nodePool()
-		if err != nil {
+		pool := &nodePool{}
+		if err := d.decode(pool); err != nil {
 			return err
+		}
+		if err := pool.check(); err != nil {
+			return fmt.Errorf("%s: NodePool %q: %w", d.file, pool.Name, err)
 		}
 		*pools = append(*pools, pool)
 	case "Node":
@@ -317,18 +308,6 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 	}
 
 	return nil
-}
-
-// nodePool decodes a NodePool. After an error, the readable fields are set.
-func (d document) nodePool() (*nodePool, error) {
-	pool := &nodePool{}
-	if err := d.decode(pool); err != nil {
-		return pool, err
-	}
-	if err := pool.check(); err != nil {
-		return pool, fmt.Errorf("%s: NodePool %q: %w", d.file, pool.Name, err)
-	}
-	return pool, nil
 }
 
 // addTemplate adds the offer of a template node.
