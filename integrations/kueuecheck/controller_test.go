@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -273,12 +275,20 @@ func TestEndedPodsStartADecision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}, Spec: v1.PodSpec{NodeName: "n"}}
 			core := fake.NewClientset(pod)
+			// The fake loses changes between a list and the begin of the watch.
+			watched, once := make(chan struct{}), sync.Once{}
+			core.PrependWatchReactor("pods", func(action clienttesting.Action) (bool, watch.Interface, error) {
+				w, err := core.Tracker().Watch(action.GetResource(), action.GetNamespace(), action.(clienttesting.WatchActionImpl).ListOptions)
+				once.Do(func() { close(watched) })
+				return true, w, err
+			})
 			c, err := New(kueuefake.NewSimpleClientset(), core, &room{}, prometheus.NewRegistry(), Defaults())
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.kube.Start(t.Context().Done())
 			c.kube.WaitForCacheSync(t.Context().Done())
+			<-watched
 			pods := core.CoreV1().Pods("default")
 			if phase == "" {
 				err = pods.Delete(t.Context(), "p", metav1.DeleteOptions{})
