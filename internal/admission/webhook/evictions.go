@@ -123,6 +123,9 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 		return e.admit("unguarded"), nil
 	}
 	verdict := e.options.Judge(pod, e.now(), seen.at, e.observe(&seen, pod))
+	if !verdict.First { // no record can fail
+		seen.failing = time.Time{}
+	}
 	switch {
 	case verdict.Admit:
 		seen.read = time.Time{} // a budget may refuse the eviction, and the next one is judged again
@@ -227,10 +230,12 @@ func (e *evictions) mayRead(seen *sighting, namespace string) bool {
 		own.spacing = readsEvery
 	}
 	switch {
-	case now.Sub(seen.read) < own.spacing, e.under >= mostUnder:
+	case now.Sub(seen.read) < readsEvery, e.under >= mostUnder:
 		return false
 	case now.Sub(seen.at) >= e.options.Deadline:
-		return now.Sub(seen.read) >= readsEvery
+		return true
+	case now.Sub(seen.read) < own.spacing:
+		return false
 	case own.AllowN(now, 1) && e.all.AllowN(now, 1):
 		return true
 	case now.Sub(own.widened) >= readsEvery:

@@ -259,6 +259,48 @@ func TestASlowAPIServerDoesNotAdmitEvictions(t *testing.T) {
 	}
 }
 
+// TestAnAdmittedEvictionIsNoFailure covers a pod that is admitted, but kept by its budget. A read
+// fails later for the first time, and does not admit it.
+func TestAnAdmittedEvictionIsNoFailure(t *testing.T) {
+	pod, now, fails := guardedPod("web-1"), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), false
+	pod.Annotations = map[string]string{evictionguard.RequestedAnnotation: now.Format(time.RFC3339),
+		evictionguard.StatusAnnotation: evictionguard.Admitted + "cannot surge"}
+	client := fake.NewClientset(pod)
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, apierrors.NewInternalError(errors.New("no webhook"))
+	})
+	guard := testEvictions(client, &now)
+	for _, fails = range []bool{false, true} {
+		response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`))
+		if err != nil || response.Allowed == fails {
+			t.Errorf("failing reads %v: %+v, %v", fails, response, err)
+		}
+		now = now.Add(2 * recordsWithin)
+	}
+}
+
+// TestAfterItsDeadlineAPodIsReadInAMassEviction covers a namespace without reads left.
+func TestAfterItsDeadlineAPodIsReadInAMassEviction(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	guard := testEvictions(fake.NewClientset(), &now)
+	guard.mayRead(&sighting{}, "shop")
+	own := guard.shares["shop"]
+	own.AllowN(now, burstOfOne)
+	own.spacing = readsTurn
+	for _, row := range []struct {
+		age, read time.Duration
+		want      bool
+	}{
+		{guard.options.Deadline, readsEvery, true},
+		{guard.options.Deadline, readsEvery / 2, false},
+		{guard.options.Deadline - time.Second, readsTurn, false},
+	} {
+		if got := guard.mayRead(&sighting{at: now.Add(-row.age), read: now.Add(-row.read)}, "shop"); got != row.want {
+			t.Errorf("%v after the first eviction, and %v after the last read: %v", row.age, row.read, got)
+		}
+	}
+}
+
 // TestRepeatedEvictionsWriteRarely covers a tenant that evicts its pods 10,000 times per second,
 // and an evictor that retries every five seconds.
 func TestRepeatedEvictionsWriteRarely(t *testing.T) {
