@@ -9,11 +9,16 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 	bootstraputil "k8s.io/cluster-bootstrap/token/util"
@@ -94,5 +99,35 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 		return fmt.Errorf("bootstrap token: %w", err)
 	}
 	// Unlike a certificate, the token does not name a node.
-	return c.writeKubeconfig(nodeBootstrapFile, c.pki.kubeconfigWith(c.server, &clientcmdapi.AuthInfo{Token: token}))
+	kubeconfig := c.pki.kubeconfigWith(c.server, &clientcmdapi.AuthInfo{Token: token})
+	if err := waitBootstrapToken(ctx, kubeconfig); err != nil {
+		return fmt.Errorf("bootstrap token: %w", err)
+	}
+	return c.writeKubeconfig(nodeBootstrapFile, kubeconfig)
+}
+
+// waitBootstrapToken waits until the API server, which watches tokens and bindings, lets the
+// kubeconfig's user request certificates.
+func waitBootstrapToken(ctx context.Context, kubeconfig *clientcmdapi.Config) error {
+	config, err := clientcmd.NewDefaultClientConfig(*kubeconfig, nil).ClientConfig()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "create", Group: certificatesv1.GroupName, Resource: "certificatesigningrequests",
+		},
+	}}
+	return wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		if apierrors.IsUnauthorized(err) {
+			return false, nil
+		}
+		return err == nil && answer.Status.Allowed, err
+	})
 }
