@@ -66,6 +66,14 @@ func (o *Options) Holds(pod *v1.Pod) bool {
 	return kind == rules.ReplicaSet || o.holdsOthers() && kind != rules.DaemonSet && kind != rules.Node
 }
 
+// HeldSince returns the time of the first refused eviction of a pod that the guard may hold, and the
+// controller's status without its prefix.
+func HeldSince(pod *v1.Pod) (since time.Time, status string, ok bool) {
+	since, err := time.Parse(time.RFC3339, pod.Annotations[RequestedAnnotation])
+	status, held := strings.CutPrefix(pod.Annotations[StatusAnnotation], Held)
+	return since, status, err == nil && (held || status == "") && pod.DeletionTimestamp == nil && !rules.IsTerminal(pod)
+}
+
 // Requested returns the time of the pod's first refused eviction. It ignores times in the future,
 // and times so old that the evictor has given up.
 func Requested(pod *v1.Pod, now time.Time, deadline time.Duration) (at time.Time, ok bool) {

@@ -9,13 +9,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // Evictions lists the pods to be evicted by NoExecute taints, and the pods whose evictions the
@@ -78,15 +81,28 @@ func EvictionsOf(w *simulate.World, scope Scope, source simulate.Source) *Evicti
 	return list
 }
 
+// deadlineOf returns the time for which the guard holds an eviction of the pod at most, by the
+// annotations of its workload and of its namespace.
+func deadlineOf(w *simulate.World, f simulate.Found) time.Duration {
+	var workload, namespace map[string]string
+	if owner := w.OwnerOf(f.Object); owner != nil && owner.Object != nil {
+		workload = owner.Object.GetAnnotations()
+	}
+	if ns, ok := world.Get[*v1.Namespace](w.Trial(), "", f.Object.Namespace); ok {
+		namespace = ns.Annotations
+	}
+	options := evictionguard.DefaultOptions()
+	return options.RuleOf(workload, namespace).Deadline
+}
+
 // addHeld lists the pods whose evictions the guard holds.
 func (e *Evictions) addHeld(w *simulate.World) {
 	for _, f := range w.Each() {
-		since, ok := evictionguard.Requested(f.Object, w.Now(), evictionguard.DefaultDeadline)
-		status, held := strings.CutPrefix(f.Object.Annotations[evictionguard.StatusAnnotation], evictionguard.Held)
-		if !ok || !held && status != "" || f.Object.DeletionTimestamp != nil || !e.scope.Covers(f) {
+		since, status, ok := evictionguard.HeldSince(f.Object)
+		due := since.Add(deadlineOf(w, f))
+		if _, recent := evictionguard.Requested(f.Object, w.Now(), evictionguard.DefaultDeadline); !ok || !recent || !e.scope.Covers(f) {
 			continue
 		}
-		due := since.Add(evictionguard.DefaultDeadline)
 		e.Evictions = append(e.Evictions, Eviction{
 			Namespace: f.Object.Namespace, Name: f.Object.Name, Node: f.Object.Spec.NodeName, Workload: WorkloadOf(w, f),
 			Due: metav1.NewTime(due.UTC()), After: simulate.Seconds(max(0, due.Sub(w.Now()))),

@@ -441,7 +441,13 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 	}
 	text := town + pod("held", "2026-11-27T12:00:00Z", "held: waiting until the replacement web-2 on node-2 is ready") +
 		pod("new", "2026-11-27T12:01:00Z", "") + pod("admitted", "2026-11-27T12:00:00Z", "admitted: cannot surge") +
-		pod("old", "2026-11-27T09:00:00Z", "held: too many pods are being replaced")
+		pod("old", "2026-11-27T09:00:00Z", "held: too many pods are being replaced") +
+		strings.Replace(pod("ended", "2026-11-27T12:00:00Z", "held: waiting until it finishes"), "Running", "Succeeded", 1) +
+		strings.Replace(pod("soon", "2026-11-27T12:01:30Z", "held: waiting"), "namespace: x", "namespace: shop", 1) + `---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, annotations: {berth.dev/eviction-deadline: 1m}}
+`
 	set, err := manifest.Read([]string{"-"}, strings.NewReader(text), manifest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -455,8 +461,8 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"8m   2026-11-27 12:10:00Z", "deployment/web   held since 12:00:00Z: waiting until the replacement web-2 on node-2 is ready",
-		"held since 12:01:00Z: waiting for the guard", "2 pods to leave",
+		"8m    2026-11-27 12:10:00Z", "deployment/web   held since 12:00:00Z: waiting until the replacement web-2 on node-2 is ready",
+		"held since 12:01:00Z: waiting for the guard", "30s   2026-11-27 12:02:30Z", "3 pods to leave",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, out.String())

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"time"
 	"unique"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -61,9 +60,8 @@ type held struct {
 
 // heldOf returns the pod's held eviction, or nil.
 func heldOf(object *v1.Pod) *held {
-	since, err := time.Parse(time.RFC3339, object.Annotations[evictionguard.RequestedAnnotation])
-	status, ok := strings.CutPrefix(object.Annotations[evictionguard.StatusAnnotation], evictionguard.Held)
-	if err != nil || !ok && status != "" {
+	since, status, ok := evictionguard.HeldSince(object)
+	if !ok {
 		return nil
 	}
 	return &held{until: since.Add(evictionguard.DefaultDeadline).UnixMilli(), status: cmp.Or(status, "waiting for the guard")}

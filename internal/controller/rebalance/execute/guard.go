@@ -213,6 +213,9 @@ func (g *Guard) advance() {
 	})
 	for _, h := range g.order {
 		g.expire(h)
+		if g.abandoned(h) && !h.final && strings.HasPrefix(h.wanted, evictionguard.Admitted) {
+			h.wanted = evictionguard.Held + "looking for a place" // plans no longer prove the place
+		}
 		g.writeStatus(h)
 	}
 	if g.planning || g.stopping {
@@ -299,7 +302,10 @@ func (g *Guard) settle(uid types.UID, status string) {
 // stored is written again at increasing intervals.
 func (g *Guard) writeStatus(h *heldPod) {
 	next := g.nextFor(h.uid)
-	if strings.HasPrefix(h.wanted, evictionguard.Held) {
+	switch holds := strings.HasPrefix(h.wanted, evictionguard.Held); {
+	case holds && strings.HasPrefix(h.status, evictionguard.Admitted):
+		next = pacing.Sooner(next, h.written.Add(plansAgain)) // the place is no longer proven
+	case holds:
 		next = pacing.Later(next, g.now.Add(statusAfter-g.wall().Sub(h.requested)))
 		if h.status != "" {
 			next = pacing.Later(next, h.written.Add(statusAgain))

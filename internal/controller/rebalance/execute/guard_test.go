@@ -320,6 +320,7 @@ func TestReasonsOfAHeldPodAreWrittenSeldom(t *testing.T) {
 		if list := written(); len(list) > 0 {
 			victim = victim.DeepCopy()
 			victim.Annotations[evictionguard.StatusAnnotation] = list[len(list)-1]
+			victim.Annotations[evictionguard.RepeatedAnnotation] = s.now.UTC().Format(time.RFC3339)
 			s.step(Seen{Object: victim})
 		}
 		s.now = s.now.Add(5 * time.Second)
@@ -330,9 +331,52 @@ func TestReasonsOfAHeldPodAreWrittenSeldom(t *testing.T) {
 	if list := written(); len(list) < 3 || len(list) > 4 {
 		t.Errorf("%d statuses within two minutes: %q", len(list), list)
 	}
-	decide(evictionguard.Admitted + "the pod may go")
-	if list := written(); list[len(list)-1] != evictionguard.Admitted+"the pod may go" {
-		t.Errorf("the last status: %q", list)
+	for _, status := range []string{evictionguard.Admitted + "the pod may go", evictionguard.Held + "no place yet"} {
+		decide(status) // within the time between two reasons
+		if list := written(); list[len(list)-1] != status {
+			t.Errorf("the last status is not %q: %q", status, list)
+		}
+	}
+}
+
+// TestAnAdmissionEndsWithItsProof covers a pod that is admitted while plans prove a place for its
+// replacement, and whose evictor is refused by a budget or gives up. After a minute no plan includes
+// the pod, and the next eviction is held until its place is proven again.
+func TestAnAdmissionEndsWithItsProof(t *testing.T) {
+	s := newGuardStage(t)
+	s.guard.options.Fallback = evictionguard.Place
+	victim := s.heldPod("shop", "web-1")
+	s.step(Seen{Object: victim})
+	s.step(Listed{})
+	d := departureFor(victim)
+	d.Surge, d.NoSurge, d.To = nil, "it has a volume of one node", "node-2"
+	see := func(status string) {
+		victim = victim.DeepCopy()
+		victim.Annotations[evictionguard.StatusAnnotation] = status
+		s.step(Seen{Object: victim})
+	}
+	s.step(DrainPlanned{Plan: &rebalance.Draining{Pods: []rebalance.Departure{d}}})
+	see(last[SetStatus](s).Status)
+	const admitted = evictionguard.Admitted + "its replacement fits on node-2"
+	for begun := s.now; s.now.Sub(begun) < evictionguard.RepeatsWithin-time.Second; s.now = s.now.Add(time.Second) {
+		s.step(Tick{})
+		if status := last[SetStatus](s).Status; status != admitted {
+			t.Fatalf("the status after %v: %q", s.now.Sub(begun), status)
+		}
+	}
+	s.now = s.now.Add(5 * time.Second)
+	s.step(Tick{})
+	if status := last[SetStatus](s).Status; !strings.HasPrefix(status, evictionguard.Held) {
+		t.Fatalf("the status without plans: %q", status)
+	}
+	see(last[SetStatus](s).Status)
+	victim.Annotations[evictionguard.RepeatedAnnotation] = s.now.UTC().Format(time.RFC3339) // by the webhook
+	see(victim.Annotations[evictionguard.StatusAnnotation])
+	s.now = s.now.Add(time.Second)
+	s.step(Tick{})
+	s.step(DrainPlanned{Plan: &rebalance.Draining{Pods: []rebalance.Departure{d}}})
+	if status := last[SetStatus](s).Status; status != admitted {
+		t.Errorf("the status after another eviction: %q", status)
 	}
 }
 
