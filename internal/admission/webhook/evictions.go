@@ -44,7 +44,8 @@ type evictions struct {
 	// the statuses of some pods late.
 	alive time.Time
 
-	all    *rate.Limiter     // of reads
+	all    *rate.Limiter     // of reads beyond the first ones of each namespace
+	firsts *rate.Limiter     // of the first reads of all namespaces
 	shares map[string]*share // of reads, by namespace
 	under  int               // evictions whose pods are being read or written
 }
@@ -52,6 +53,7 @@ type evictions struct {
 // share limits the reads for the evictions of a namespace.
 type share struct {
 	*rate.Limiter
+	first   *rate.Limiter // of reads that other namespaces do not take
 	spacing time.Duration // between reads of a pod: longer in a mass eviction, so that all pods have their turn
 	widened time.Time
 }
@@ -73,8 +75,10 @@ const (
 	readsEvery = time.Second      // the least spacing
 	readsTurn  = 30 * time.Second // the most spacing, shorter than evictionguard.RepeatsWithin
 	// readsOfOne and burstOfOne bound the reads for a namespace, per second and initially; the
-	// bounds of all namespaces are twice as high.
+	// bounds of all namespaces are twice as high. firstReads and firstBurst of a namespace's reads
+	// have bounds of their own, so that a tenant with several namespaces leaves some to others.
 	readsOfOne, burstOfOne = 40, 200
+	firstReads, firstBurst = 2, 10
 	mostUnder              = 32 // fewer than the reviews of one API server that are answered at a time
 	mostShares             = 10_000
 	crowdedMessage         = "many evictions are held; retry"
@@ -83,7 +87,7 @@ const (
 // newEvictions returns evictions with nothing held.
 func newEvictions(client kubernetes.Interface, metrics *instruments, now func() time.Time, options evictionguard.Options) *evictions {
 	return &evictions{client: client, metrics: metrics, now: now, options: options, first: map[string]sighting{},
-		all: rate.NewLimiter(2*readsOfOne, 2*burstOfOne), shares: map[string]*share{}}
+		all: rate.NewLimiter(2*readsOfOne, 2*burstOfOne), firsts: rate.NewLimiter(2*readsOfOne, 2*burstOfOne), shares: map[string]*share{}}
 }
 
 // judgeEviction decides about the creation of an Eviction.
@@ -223,7 +227,7 @@ func (e *evictions) mayRead(seen *sighting, namespace string) bool {
 		if len(e.shares) >= mostShares {
 			clear(e.shares)
 		}
-		own = &share{Limiter: rate.NewLimiter(readsOfOne, burstOfOne)}
+		own = &share{Limiter: rate.NewLimiter(readsOfOne, burstOfOne), first: rate.NewLimiter(firstReads, firstBurst)}
 		e.shares[namespace] = own
 	}
 	if own.TokensAt(now) >= burstOfOne/2 {
@@ -236,7 +240,7 @@ func (e *evictions) mayRead(seen *sighting, namespace string) bool {
 		return true
 	case now.Sub(seen.read) < own.spacing:
 		return false
-	case own.AllowN(now, 1) && e.all.AllowN(now, 1):
+	case own.AllowN(now, 1) && (own.first.AllowN(now, 1) && e.firsts.AllowN(now, 1) || e.all.AllowN(now, 1)):
 		return true
 	case now.Sub(own.widened) >= readsEvery:
 		own.spacing, own.widened = min(2*own.spacing, readsTurn), now

@@ -135,6 +135,64 @@ func TestRememberedEvictionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestATenantWithManyNamespacesLeavesReads covers a tenant that evicts the pods of ten namespaces
+// all the time, and another namespace, whose pods are evicted every five seconds.
+func TestATenantWithManyNamespacesLeavesReads(t *testing.T) {
+	const spaces, pods = 10, 60
+	inSpace := func(namespace, name string) *v1.Pod {
+		p := guardedPod(name)
+		p.Namespace = namespace
+		return p
+	}
+	var objects []runtime.Object
+	for i := range spaces * pods {
+		objects = append(objects, inSpace(fmt.Sprint("hostile-", i%spaces), fmt.Sprint("web-", i/spaces)))
+	}
+	for i := range 10 {
+		objects = append(objects, inSpace("other", fmt.Sprint("db-", i)))
+	}
+	client, now := fake.NewClientset(objects...), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	begin, recorded, reads := now, map[string]time.Time{}, 0
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		reads++
+		return false, nil, nil
+	})
+	client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if name := action.(clienttesting.PatchAction).GetName(); action.GetNamespace() == "other" && recorded[name].IsZero() {
+			recorded[name] = now
+		}
+		return false, nil, nil
+	})
+	guard := testEvictions(client, &now)
+	evict := func(namespace, name string) {
+		t.Helper()
+		request := evictionOf(name, `{}`)
+		request.Namespace = namespace
+		guard.alive = now // the controller is busy
+		if response, err := guard.judgeEviction(t.Context(), request); err != nil || response.Allowed {
+			t.Fatalf("%s/%s at %v: %+v, %v", namespace, name, now.Sub(begin), response, err)
+		}
+	}
+	const step, calm = 5 * time.Millisecond, 6 * time.Second // the bursts are over then
+	for i := 0; now.Sub(begin) < calm+10*time.Second; i++ {
+		evict(fmt.Sprint("hostile-", i%spaces), fmt.Sprint("web-", i/spaces%pods))
+		if now.Sub(begin) >= calm && (now.Sub(begin)-calm)%(4*time.Second) == 0 {
+			for i := range 10 {
+				evict("other", fmt.Sprint("db-", i))
+			}
+		}
+		now = now.Add(step)
+	}
+	for name, at := range recorded {
+		if at.Sub(begin) > calm+8*time.Second {
+			t.Errorf("%s is recorded after %v", name, at.Sub(begin))
+		}
+	}
+	if most := int(now.Sub(begin).Seconds())*4*readsOfOne + 4*burstOfOne; len(recorded) != 10 || reads > most {
+		t.Errorf("%d of 10 pods are recorded; %d reads, at most %d", len(recorded), reads, most)
+	}
+}
+
 // TestAMassEvictionIsHeldWithFewRequests covers 600 pods of a tenant, evicted again every five
 // seconds: none is admitted, all are recorded within a minute and again within another, the
 // requests are bounded, and a pod of another namespace is recorded with its first attempt.
