@@ -66,8 +66,8 @@ func (o *Options) Holds(pod *v1.Pod) bool {
 	return kind == rules.ReplicaSet || o.holdsOthers() && kind != rules.DaemonSet && kind != rules.Node
 }
 
-// HeldSince returns the time of the first refused eviction of a pod that the guard may hold, and the
-// controller's status without its prefix.
+// HeldSince returns the time of the first refused eviction of a pod that the guard may hold, and
+// the controller's status without its prefix.
 func HeldSince(pod *v1.Pod) (since time.Time, status string, ok bool) {
 	since, err := time.Parse(time.RFC3339, pod.Annotations[RequestedAnnotation])
 	status, held := strings.CutPrefix(pod.Annotations[StatusAnnotation], Held)

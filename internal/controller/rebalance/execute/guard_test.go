@@ -340,8 +340,8 @@ func TestReasonsOfAHeldPodAreWrittenSeldom(t *testing.T) {
 }
 
 // TestAnAdmissionEndsWithItsProof covers a pod that is admitted while plans prove a place for its
-// replacement, and whose evictor is refused by a budget or gives up. After a minute no plan includes
-// the pod, and the next eviction is held until its place is proven again.
+// replacement, and whose evictor is refused by a budget or gives up. After a minute no plan
+// includes the pod, and the next eviction is held until its place is proven again.
 func TestAnAdmissionEndsWithItsProof(t *testing.T) {
 	s := newGuardStage(t)
 	s.guard.options.Fallback = evictionguard.Place
