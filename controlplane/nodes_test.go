@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	kubelet "k8s.io/kubernetes/pkg/kubelet/certificate/bootstrap"
 
 	"github.com/berth-k8s/berth/controlplane"
-	"github.com/berth-k8s/berth/internal/kube/nodecert"
 )
 
 // TestANodeIsOneNode verifies that a machine with the bootstrap kubeconfig becomes one node, and
@@ -30,12 +30,16 @@ func TestANodeIsOneNode(t *testing.T) {
 	cluster := controlplane.Start(t, func(o *controlplane.Options) { o.DataDir, o.NodeBootstrap = dir, true })
 	admin, ctx := clientFor(t, cluster.Config), t.Context()
 	bootstrap := filepath.Join(dir, "node-bootstrap.kubeconfig")
-	file := filepath.Join(t.TempDir(), "mine.pem")
-	own, err := nodecert.Obtain(ctx, bootstrap, "mine", file)
+	mine := t.TempDir()
+	// As the kubelet does.
+	if err := kubelet.LoadClientCert(ctx, filepath.Join(mine, "kubeconfig"), bootstrap, mine, "mine"); err != nil {
+		t.Fatal(err)
+	}
+	own, err := clientcmd.BuildConfigFromFlags("", filepath.Join(mine, "kubeconfig"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := tls.LoadX509KeyPair(file, file)
+	pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -21,10 +20,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/berth-k8s/berth/internal/kube/nodecert"
+	kubelet "k8s.io/kubernetes/pkg/kubelet/certificate/bootstrap"
 )
 
 // TestAStolenNodeIsOneNode verifies the table in docs/reference/stolen-node.md: with the
@@ -33,11 +29,11 @@ import (
 func TestAStolenNodeIsOneNode(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "data"), "--nodes", "0", "--ui-port", "-1")
-	pair := filepath.Join(t.TempDir(), "here.pem")
-	if _, err := nodecert.Obtain(t.Context(), filepath.Join(c.dir, "node-bootstrap.kubeconfig"), "here", pair); err != nil {
+	dir := t.TempDir()
+	stolen := filepath.Join(dir, "kubeconfig")
+	if err := kubelet.LoadClientCert(t.Context(), stolen, filepath.Join(c.dir, "node-bootstrap.kubeconfig"), dir, "here"); err != nil {
 		t.Fatal(err)
 	}
-	stolen := stolenKubeconfig(t, c, pair)
 	twoNodes(t, c)
 	request(t, c, "another")
 	lines := stolenTable(t)
@@ -94,26 +90,6 @@ func stolenTable(t *testing.T) (lines []stolenLine) {
 		}
 	}
 	return lines
-}
-
-// stolenKubeconfig writes a kubeconfig whose only credential is the node's certificate.
-func stolenKubeconfig(t *testing.T, c *cluster, pair string) string {
-	t.Helper()
-	if _, err := tls.LoadX509KeyPair(pair, pair); err != nil {
-		t.Fatal(err)
-	}
-	config, err := clientcmd.LoadFromFile(filepath.Join(c.dir, "node-bootstrap.kubeconfig"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range config.AuthInfos {
-		config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificate: pair, ClientKey: pair}
-	}
-	path := filepath.Join(t.TempDir(), "stolen")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // twoNodes creates the objects named in the table.
