@@ -40,8 +40,9 @@ type evictions struct {
 
 	mu    sync.Mutex
 	first map[string]sighting // evictions of guarded pods, by namespace/name
-	// alive is the time of the last new status. A controller that works off many evictions reports
-	// the statuses of some pods late.
+	// alive is the time of the last new status, or of the last request that timed out. A controller
+	// reports the statuses of some pods late if it works off many evictions, or if the API server is
+	// slow.
 	alive time.Time
 
 	all    *rate.Limiter     // of reads beyond the first ones of each namespace
@@ -54,6 +55,7 @@ type evictions struct {
 type share struct {
 	*rate.Limiter
 	first   *rate.Limiter // of reads that other namespaces do not take
+	under   int           // evictions whose pods are being read or written
 	spacing time.Duration // between reads of a pod: longer in a mass eviction, so that all pods have their turn
 	widened time.Time
 }
@@ -79,9 +81,11 @@ const (
 	// have bounds of their own, so that a tenant with several namespaces leaves some to others.
 	readsOfOne, burstOfOne = 40, 200
 	firstReads, firstBurst = 2, 10
-	mostUnder              = 32 // fewer than the reviews of one API server that are answered at a time
-	mostShares             = 10_000
-	crowdedMessage         = "many evictions are held; retry"
+	// mostOfOne bounds the evictions of a namespace whose pods are being read or written. mostUnder
+	// is the bound of all, fewer than the reviews of one API server that are answered at a time.
+	mostOfOne, mostUnder = 16, 32
+	mostShares           = 10_000
+	crowdedMessage       = "many evictions are held; retry"
 )
 
 // newEvictions returns evictions with nothing held.
@@ -108,7 +112,7 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 	if answer != nil {
 		return answer, nil
 	}
-	defer e.end(key, &seen)
+	defer e.end(key, request.Namespace, &seen)
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	pod, err := e.client.CoreV1().Pods(request.Namespace).Get(ctx, request.Name, metav1.GetOptions{})
@@ -159,17 +163,20 @@ func (e *evictions) hold(seen *sighting, message string) *admissionv1.AdmissionR
 }
 
 const (
-	answerTimeout = 3 * time.Second // so that the eviction is answered within evictionTimeout
-	recordsWithin = time.Minute     // from the first failed attempt until an eviction is admitted without a record
+	answerTimeout = 1500 * time.Millisecond // so that the eviction is answered within evictionTimeout by far
+	recordsWithin = time.Minute             // from the first failed attempt until an eviction is admitted without a record
 )
 
 // patienceWith returns for how long evictions of a pod are held that cannot be recorded because of
 // an error. A slow API server does not admit evictions before their deadline: with hundreds of
-// drains, the evictions themselves make it slow.
+// drains, the evictions themselves make it slow. Nor does it count against the controller.
 func (e *evictions) patienceWith(err error) time.Duration {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), apierrors.IsTimeout(err),
 		apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err):
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.alive = e.now()
 		return e.options.Deadline
 	case apierrors.IsConflict(err), apierrors.IsInternalError(err), apierrors.IsServiceUnavailable(err):
 		return recordsWithin
@@ -208,6 +215,7 @@ func (e *evictions) begin(key, namespace string) (seen sighting, answer *admissi
 	}
 	if e.mayRead(&seen, namespace) {
 		e.under++
+		e.shares[namespace].under++
 		seen.read = now
 		if seen.failing.IsZero() {
 			seen.failing = now
@@ -230,29 +238,34 @@ func (e *evictions) mayRead(seen *sighting, namespace string) bool {
 		own = &share{Limiter: rate.NewLimiter(readsOfOne, burstOfOne), first: rate.NewLimiter(firstReads, firstBurst)}
 		e.shares[namespace] = own
 	}
-	if own.TokensAt(now) >= burstOfOne/2 {
+	if own.TokensAt(now) >= burstOfOne/2 && own.under < mostOfOne/2 {
 		own.spacing = readsEvery
 	}
 	switch {
-	case now.Sub(seen.read) < readsEvery, e.under >= mostUnder:
+	case now.Sub(seen.read) < readsEvery:
 		return false
+	case own.under >= mostOfOne || e.under >= mostUnder: // the API server is slow
 	case now.Sub(seen.at) >= e.options.Deadline:
 		return true
 	case now.Sub(seen.read) < own.spacing:
 		return false
 	case own.AllowN(now, 1) && (own.first.AllowN(now, 1) && e.firsts.AllowN(now, 1) || e.all.AllowN(now, 1)):
 		return true
-	case now.Sub(own.widened) >= readsEvery:
+	}
+	if now.Sub(own.widened) >= readsEvery {
 		own.spacing, own.widened = min(2*own.spacing, readsTurn), now
 	}
 	return false
 }
 
 // end stores what is known after a read.
-func (e *evictions) end(key string, seen *sighting) {
+func (e *evictions) end(key, namespace string, seen *sighting) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.under--
+	if own := e.shares[namespace]; own != nil { // unless the shares have been forgotten
+		own.under = max(0, own.under-1)
+	}
 	if seen.at.IsZero() {
 		delete(e.first, key)
 	} else {

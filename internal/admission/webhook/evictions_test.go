@@ -317,6 +317,70 @@ func TestASlowAPIServerDoesNotAdmitEvictions(t *testing.T) {
 	}
 }
 
+// TestSlowReadsOfANamespaceLeaveOthers covers a namespace as many of whose pods are being read as
+// allowed. Its pods are read less often afterwards, and those of another namespace as before.
+func TestSlowReadsOfANamespaceLeaveOthers(t *testing.T) {
+	other := guardedPod("db-1")
+	other.Namespace = "other"
+	client, now := fake.NewClientset(guardedPod("web-1"), guardedPod("web-2"), other), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	guard := testEvictions(client, &now)
+	recorded := func(namespace, name string) bool {
+		t.Helper()
+		request := evictionOf(name, `{}`)
+		request.Namespace = namespace
+		response, err := guard.judgeEviction(t.Context(), request)
+		if err != nil || response.Allowed {
+			t.Fatalf("%s: %+v, %v", name, response, err)
+		}
+		pod, err := client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pod.Annotations[evictionguard.RequestedAnnotation] != ""
+	}
+	if !recorded("shop", "web-1") {
+		t.Fatal("the first eviction is not recorded")
+	}
+	shop := guard.shares["shop"]
+	shop.under, guard.under = mostOfOne, mostOfOne
+	for range 10 {
+		now = now.Add(time.Second)
+		if recorded("shop", "web-2") {
+			t.Fatal("a pod is read beyond the bound")
+		}
+	}
+	if shop.spacing != readsTurn {
+		t.Errorf("the time between two reads of a pod: %v", shop.spacing)
+	}
+	if !recorded("other", "db-1") {
+		t.Error("an eviction of another namespace is not recorded")
+	}
+	shop.under, guard.under = 0, 0
+	if !recorded("shop", "web-2") || shop.spacing != readsEvery {
+		t.Errorf("when the API server answers again, the time between two reads is %v", shop.spacing)
+	}
+}
+
+// TestASlowAPIServerDelaysTheControllersAnswer covers a pod whose status the controller cannot write
+// because the API server is slow. The controller counts as ended only after a while without timeouts.
+func TestASlowAPIServerDelaysTheControllersAnswer(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	client, now, fails := fake.NewClientset(guardedPod("web-1")), begin, false
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, context.DeadlineExceeded
+	})
+	guard := testEvictions(client, &now)
+	const slow = 2 * time.Minute
+	for i := 0; now.Sub(begin) < slow+time.Minute; i++ {
+		fails = i%2 == 1 && now.Sub(begin) <= slow
+		response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`))
+		if want := now.Sub(begin) >= slow+20*time.Second; err != nil || response.Allowed != want {
+			t.Errorf("after %v: %+v, %v", now.Sub(begin), response, err)
+		}
+		now = now.Add(10 * time.Second)
+	}
+}
+
 // TestAnAdmittedEvictionIsNoFailure covers a pod that is admitted, but kept by its budget. A read
 // fails later for the first time, and does not admit it.
 func TestAnAdmittedEvictionIsNoFailure(t *testing.T) {
