@@ -41,8 +41,8 @@ type evictions struct {
 	mu    sync.Mutex
 	first map[string]sighting // evictions of guarded pods, by namespace/name
 	// alive is the time of the last new status, or of the last request that timed out. A controller
-	// reports the statuses of some pods late if it works off many evictions, or if the API server is
-	// slow.
+	// reports the statuses of some pods late if it works off many evictions, or if the API server
+	// is slow.
 	alive time.Time
 
 	all    *rate.Limiter     // of reads beyond the first ones of each namespace

@@ -361,8 +361,9 @@ func TestSlowReadsOfANamespaceLeaveOthers(t *testing.T) {
 	}
 }
 
-// TestASlowAPIServerDelaysTheControllersAnswer covers a pod whose status the controller cannot write
-// because the API server is slow. The controller counts as ended only after a while without timeouts.
+// TestASlowAPIServerDelaysTheControllersAnswer covers a pod whose status the controller cannot
+// write because the API server is slow. The controller counts as ended only after a while without
+// timeouts.
 func TestASlowAPIServerDelaysTheControllersAnswer(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	client, now, fails := fake.NewClientset(guardedPod("web-1")), begin, false
