@@ -72,12 +72,21 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@go test ./internal/engine/cycle -run 'TestChaos|TestChurn|TestNoVictim' -chaos $(SCALE)000 -gang-chaos $$((60 * $(SCALE))) \
 		-tree-chaos $$((60 * $(SCALE))) -churn $(SCALE)000 -device-runs $(SCALE) -timeout 2h
 	@go test ./internal/engine/cycle -run 'TestARestart' -restarts $$((200 * $(SCALE))) -timeout 2h
-	@go test ./internal/scheduler/runner -run 'TestNoPodSleeps' -wake $$((50 * $(SCALE))) -timeout 2h
+	@go test ./internal/engine/cycle -run 'TestSmallWorlds|TestVictimsOfA|TestAShadowOfItself|TestLongSelectors' \
+		-small-worlds $$((40 + 20 * $(SCALE))) -shadowseeds $$((10 * $(SCALE))) -long-selectors 50 -timeout 2h
+	@go test ./cmd/berth -run 'TestCommandsEnd' -tenants $$((3 + $(SCALE) / 10)) -every-command -timeout 2h
+	@go test ./internal/scheduler/runner -run 'TestNoPodSleeps|TestChaos' -wake $$((50 * $(SCALE))) -chaos $$((15 + 2 * $(SCALE))) -timeout 2h
+	@go test ./internal/inspect/provision -run 'TestSpotKeeps' -spot-worlds 40 -timeout 2h
 	@go test ./internal/controller/eviction -eviction.seeds $(SCALE)000 -timeout 2h
 	@go test ./internal/controller/rebalance -run 'Random|Chaos|TestGuardedLives' -worlds $(SCALE)000 -guard-lives $(SCALE)00 -timeout 2h
 	@cd test && go test ./conformance -clusters=$$((200 * $(SCALE))) -gangs=$$((40 + 4 * $(SCALE))) -timeout 2h
 	@cd test && go test ./nodeparity -worlds=$(SCALE)0000 -timeout 2h
 	@cd test && go test ./lifecycle -lives=$$((50 * $(SCALE))) -timeout 2h
+	@cd test && go test ./pluginparity -run 'TestPluginsFareTheSame' -worlds=$$((50 + 10 * $(SCALE))) -timeout 2h
+	@cd test && go test ./advice -towns=$$((50 + 10 * $(SCALE))) -timeout 2h
+	@cd test && go test ./e2e_explain -run 'ComeTrue|TestAdviceHelpsInRandomClusters' -drains=$$((10 + 2 * $(SCALE))) \
+		-operations=$$((10 + $(SCALE))) -advised=$$((1 + $(SCALE) / 10)) -timeout 2h
+	@cd controlplane && go test ./cmd/berth-controlplane -run 'TestKilled' -kills=$$((10 + $(SCALE) / 2)) -timeout 1h
 	@cd test/karpenter && go test ./...
 	@cd test && go test ./e2e_module -build -timeout 1h
 	@$(ALLTESTS) $$((200 * $(SCALE)))x -wide fuzz

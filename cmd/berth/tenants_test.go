@@ -30,8 +30,9 @@ import (
 )
 
 var (
-	offlineTenants = flag.Int("tenants", 3, "tenants of TestCommandsEndWhateverATenantStores")
+	offlineTenants = flag.Int("tenants", 2, "tenants of TestCommandsEndWhateverATenantStores")
 	offlineSeed    = flag.Uint64("tenantseed", 0, "the first of them")
+	everyCommand   = flag.Bool("every-command", false, "run every command for each of them, not every second")
 )
 
 // asCommand is the environment variable that makes the test binary run berth.
@@ -54,7 +55,8 @@ var asked = []string{
 // TestCommandsEndWhateverATenantStores verifies that every command that reads a cluster or its
 // recording finishes within the limits, and does not fail because of one tenant's objects: objects
 // of every kind, each with a field of the maximum length, and workloads of absurd sizes without any
-// pods.
+// pods. Each command takes seconds of CPU time, so by default it reads the objects of every second
+// tenant only.
 func TestCommandsEndWhateverATenantStores(t *testing.T) {
 	// Runs with the race detector use -short, because the detector multiplies time and memory.
 	if testing.Short() {
@@ -76,8 +78,10 @@ func TestCommandsEndWhateverATenantStores(t *testing.T) {
 			recording := filepath.Join(t.TempDir(), "recording")
 			bounded(t, "record --once -o", recording, "--kubeconfig", kubeconfig)
 			bounded(t, "check --kubeconfig", kubeconfig)
-			for _, words := range asked {
-				bounded(t, words, "-f", recording)
+			for i, words := range asked {
+				if *everyCommand || (uint64(i)+seed)%2 == 1 { // two tenants cover all commands
+					bounded(t, words, "-f", recording)
+				}
 			}
 		})
 	}

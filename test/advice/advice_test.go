@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	towns = flag.Int("towns", 60, "random clusters")
+	towns = flag.Int("towns", 30, "random clusters")
 	first = flag.Uint64("first", 0, "the first seed")
 )
 

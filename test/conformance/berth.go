@@ -82,7 +82,7 @@ func berthProfile(w *World, only []string) (*plugins.Profile, error) {
 
 	if utilfeature.DefaultFeatureGate.Enabled(features.TaintTolerationComparisonOperators) {
 		spread, _ := w.Args["PodTopologySpread"].(*config.PodTopologySpreadArgs)
-		args["PodTopologySpread"] = &plugins.PodTopologySpreadArgs{PodTopologySpreadArgs: spread, Compare: true}
+		args["PodTopologySpread"] = &plugins.Gated[config.PodTopologySpreadArgs]{Args: spread, On: true}
 		args["TaintToleration"] = &plugins.TaintTolerationArgs{Compare: true}
 	}
 	return plugins.NewProfile(defaults.SchedulerName, at, weights, args)

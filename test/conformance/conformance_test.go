@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	clusters = flag.Int("clusters", 2000, "how many random clusters")
+	clusters = flag.Int("clusters", 500, "how many random clusters")
 	first    = flag.Uint64("seed", 1, "the first cluster's seed; the others follow")
 	named    = flag.String("plugins", "", "only these plugins, separated by commas")
 	reports  = flag.Int("reports", 3, "how many differences are made small and shown")

@@ -33,7 +33,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-var gangClusters = flag.Int("gangs", 40, "how many random clusters with a gang, of each kind")
+var gangClusters = flag.Int("gangs", 20, "how many random clusters with a gang, of each kind")
 
 // TestGangsFitWhereUpstreamsDo compares the Kubernetes scheduler, with the feature gates on, and
 // Berth's core on a gang in the same cluster; some pods of the gang may already run. It verifies

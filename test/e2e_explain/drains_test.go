@@ -33,7 +33,7 @@ import (
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
-var drains = flag.Int("drains", 12, "how many random clusters have a node drained")
+var drains = flag.Int("drains", 6, "how many random clusters have a node drained")
 
 const pools = 6 // number of concurrent clusters
 

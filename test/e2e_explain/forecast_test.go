@@ -142,7 +142,7 @@ func TestForecastsComeTrue(t *testing.T) {
 		100*float64(f.agreed)/float64(f.compared), f.reasons, f.slowest)
 	least := 99 // percent
 	if *operations < 100 {
-		least = 90 // with only ten operations, a few random choices have a large weight
+		least = 90 // with few operations, some random choices have a large weight
 	}
 	if f.agreed*100 < f.compared*least {
 		t.Errorf("only %d of %d agree", f.agreed, f.compared)

@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	operations = flag.Int("operations", 10, "how many random operations are forecast and done")
+	operations = flag.Int("operations", 6, "how many random operations are forecast and done")
 	troubled   = flag.Bool("trouble", false, "have nodes fall silent, drains and deletions go on while forecasts are made")
 	seed       = flag.Uint64("seed", 1, "of the random operations")
 	misses     = flag.String("misses", "", "folder to which each operation is written that was not as forecast: the cluster before and after, and the forecast")

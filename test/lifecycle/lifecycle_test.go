@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	lives = flag.Int("lives", 30, "random lives that are played")
+	lives = flag.Int("lives", 15, "random lives that are played")
 	first = flag.Uint64("seed", 1, "seed of the first of them")
 	tell  = flag.Bool("tell", false, "print each life and both histories")
 )

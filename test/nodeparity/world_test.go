@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-var worlds = flag.Int("worlds", 20_000, "random pods and nodes that each test compares")
+var worlds = flag.Int("worlds", 5_000, "random pods and nodes that each test compares")
 
 const gpu, unknown = v1.ResourceName("example.com/gpu"), v1.ResourceName("example.com/elsewhere")
 

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	worlds = flag.Int("worlds", 60, "how many random clusters both schedulers are asked about")
+	worlds = flag.Int("worlds", 30, "how many random clusters both schedulers are asked about")
 	seed   = flag.Uint64("seed", 1, "the first of them")
 )
 

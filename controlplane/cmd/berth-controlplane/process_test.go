@@ -24,7 +24,7 @@ import (
 
 var (
 	binary = flag.String("binary", "", "the berth-controlplane to test, in place of the one compiled into the test")
-	kills  = flag.Int("kills", 10, "how often TestKilledAtAnyMomentNothingAcknowledgedIsLost kills")
+	kills  = flag.Int("kills", 3, "how often TestKilledAtAnyMomentNothingAcknowledgedIsLost kills")
 )
 
 // asProgram makes the test's own binary run as berth-controlplane.

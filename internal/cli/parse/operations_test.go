@@ -42,8 +42,8 @@ func describe(t *testing.T, step *whatif.Step) string {
 		return text(step.Operation)
 	case step.Drain != nil:
 		return fmt.Sprintf("choose %d %s", step.Choose, text(step.Drain))
-	case step.Spot != nil:
-		return fmt.Sprintf("buy scored=%t replace=%t spot=%v", step.Scored, step.Replace, *step.Spot)
+	case step.Provision.Spot != nil:
+		return fmt.Sprintf("buy scored=%t replace=%t spot=%v", step.Scored, step.Replace, *step.Provision.Spot)
 	}
 	return fmt.Sprintf("buy scored=%t replace=%t", step.Scored, step.Replace)
 }

@@ -135,8 +135,8 @@ func TestKubectlKeepsItsPace(t *testing.T) {
 		most                                       float64       // times as long
 	}{
 		"two at a time":      {12, 30, 3, 2, 4, 10 * time.Millisecond, 1.5},
-		"four at a time":     {40, 30, 12, 4, 8, 10 * time.Millisecond, 1.6},
-		"a slow API server":  {40, 30, 12, 4, 8, 400 * time.Millisecond, 1.8},
+		"four at a time":     {40, 30, 12, 4, 4, 10 * time.Millisecond, 1.6},
+		"a slow API server":  {40, 30, 12, 4, 4, 400 * time.Millisecond, 1.8},
 		"nodes with 14 pods": {40, 14, 12, 4, 8, 10 * time.Millisecond, 2.2},
 	} {
 		t.Run(name, func(t *testing.T) {

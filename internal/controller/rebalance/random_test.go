@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	worlds     = flag.Int("worlds", 2_500, "clusters of TestRandomWorlds; the other random tests have about 600 for 10,000")
+	worlds     = flag.Int("worlds", 1_000, "clusters of TestRandomWorlds; the other random tests have about 600 for 10,000")
 	worldsSeed = flag.Uint64("worlds-seed", 0, "seed of the first of them")
 )
 

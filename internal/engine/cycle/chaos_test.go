@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	chaosRuns = flag.Int("chaos", 800, "runs of TestChaos")
+	chaosRuns = flag.Int("chaos", 300, "runs of TestChaos")
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 

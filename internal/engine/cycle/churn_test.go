@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	churnEvents = flag.Int("churn", 10_000, "events of TestChurnLeavesNothingBehind; ten million are a long life")
+	churnEvents = flag.Int("churn", 4_000, "events of TestChurnLeavesNothingBehind; ten million are a long life")
 	churnSeed   = flag.Uint64("churnseed", 1, "which life it is")
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-var gangRuns = flag.Int("gang-chaos", 200, "runs of TestChaosOfPodGroups")
+var gangRuns = flag.Int("gang-chaos", 60, "runs of TestChaosOfPodGroups")
 
 // TestChaosOfPodGroups is TestChaos with pod groups among the pods: gangs and basic groups of all
 // sizes, some confined to a zone, some preempted only as a whole. Pods are created before their

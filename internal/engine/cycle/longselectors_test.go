@@ -4,6 +4,7 @@
 package cycle_test
 
 import (
+	"flag"
 	"fmt"
 	"strconv"
 	"testing"
@@ -18,6 +19,8 @@ import (
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
+
+var longSelectors = flag.Int("long-selectors", 20, "objects of each kind with a long selector in TestLongSelectorsHoldNobodyUp")
 
 // longSelector returns a selector of about the maximum length for an object.
 func longSelector(of string, which int) *metav1.LabelSelector {
@@ -51,14 +54,14 @@ func TestLongSelectorsHoldNobodyUp(t *testing.T) {
 			{"a pending pod with claims", func(c *crowd) { c.longClaims(selector) }},
 			{"budgets", func(c *crowd) { c.longBudgets(selector) }},
 			{"placed pods", func(c *crowd) {
-				for i := range 50 {
+				for i := range *longSelectors {
 					pod := withLongTerm(fmt.Sprint("placed-", i), selector(i))
 					pod.Spec.NodeName = fmt.Sprint("node-", i)
 					c.tell(Seen{Pods, pod})
 				}
 			}},
 			{"pending pods", func(c *crowd) {
-				for i := range 40 {
+				for i := range *longSelectors {
 					c.tell(Seen{Pods, withLongTerm(fmt.Sprint("pending-", i), selector(i))})
 					c.tell(Tick{})
 				}
@@ -100,7 +103,7 @@ func withLongTerm(name string, selector *metav1.LabelSelector) *v1.Pod {
 }
 
 func (c *crowd) longBudgets(selector func(int) *metav1.LabelSelector) {
-	for i := range 50 {
+	for i := range *longSelectors {
 		name := fmt.Sprint("b-", i)
 		c.tell(Seen{DisruptionBudgets, &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name, UID: types.UID(name)},

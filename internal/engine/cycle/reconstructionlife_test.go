@@ -22,7 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/reconstruct"
 )
 
-var shadowSeeds = flag.Int("shadowseeds", 60, "seeds of TestAShadowOfItselfFindsNoDifferenceInAnyLife")
+var shadowSeeds = flag.Int("shadowseeds", 20, "seeds of TestAShadowOfItselfFindsNoDifferenceInAnyLife")
 
 // shadowed is an API server in virtual time with a running scheduler and a shadow. Both receive the
 // events of every object in order, with a separate delay for each kind.

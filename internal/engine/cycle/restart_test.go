@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	restartRuns = flag.Int("restarts", 60, "runs of TestARestartFindsNothingToDo")
+	restartRuns = flag.Int("restarts", 20, "runs of TestARestartFindsNothingToDo")
 	restartSeed = flag.Uint64("restart-seed", 1, "seed of its first run")
 )
 

@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	tenants    = flag.Int("tenants", 48, "tenants of TestWhateverATenantStoresHoldsNobodyUp")
+	tenants    = flag.Int("tenants", 24, "tenants of TestWhateverATenantStoresHoldsNobodyUp")
 	tenantSeed = flag.Uint64("tenantseed", 0, "the first tenant of TestWhateverATenantStoresHoldsNobodyUp")
 )
 

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-var treeRuns = flag.Int("tree-chaos", 80, "runs of TestChaosOfTrees")
+var treeRuns = flag.Int("tree-chaos", 30, "runs of TestChaosOfTrees")
 
 // TestChaosOfTrees is TestChaosOfPodGroups with trees of up to three levels of groups. The trees
 // grow, lose subtrees, and occasionally contain cycles of composites. A group of a tree is bound

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	sequences = flag.Int("sequences", 2_500, "how many histories of clusters the fast way is held against the plain way in; 500 with -short")
+	sequences = flag.Int("sequences", 1_000, "how many histories of clusters the fast way is held against the plain way in; 500 with -short")
 	firstSeed = flag.Uint64("sequence", 1, "number of the first of them")
 )
 

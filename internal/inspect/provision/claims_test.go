@@ -32,7 +32,7 @@ func TestClaimsOfAnExchange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if claim.Name != "general-new-2-x" || claim.Kind != "NodeClaim" || claim.Labels[nodePoolLabel] != "general" || claim.Labels[execute.BoughtLabel] == "" ||
-		claim.Annotations[disruption.KarpenterAnnotation] != "true" || claim.Annotations["team"] != "a" || len(claim.Spec) == 0 {
+		claim.Annotations[disruption.KarpenterAnnotation] != "true" || claim.Annotations["team"] != "a" || len(claim.Spec.Requirements) == 0 {
 		t.Errorf("%s", claims["general-new-2-x"])
 	}
 	if strings.Contains(string(claims["general-new-2-x"]), "creationTimestamp") {

@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	chaosRuns = flag.Int("chaos", 15, "runs of TestChaos")
+	chaosRuns = flag.Int("chaos", 9, "runs of TestChaos")
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 

@@ -62,11 +62,13 @@ var parts = []part{
 	{"build", "the binaries that live tests run", before, 1, func(options) ([]command, error) {
 		return []command{{words: []string{"make", "--no-print-directory", "build", "build-node"}}}, nil
 	}},
-	{"cores", "the cores, the shells and the commands", computing, 1, func(options) ([]command, error) {
-		// The packages that take longest start first, so that they do not run last.
+	{"cores", "the cores, the shells and the commands", computing, 2, func(options) ([]command, error) {
+		// The packages that take longest start first, and the small modules run with them, so that
+		// no long package runs alone on one core at the end.
 		return []command{
-			goTest(".", "-timeout", "40m", "./internal/engine/cycle", "./internal/controller/rebalance",
-				"./internal/engine/decide", "./..."),
+			goTest(".", "-timeout", "40m", "./internal/engine/cycle", "./internal/controller/rebalance", "./cmd/berth",
+				"./internal/engine/decide", "./internal/inspect/provision", "./internal/admission",
+				"./internal/scheduler/runner", "./internal/controller/eviction", "./..."),
 			goTest("deploy/pack", anew, "./..."),
 			goTest("integrations", anew, "./..."),
 		}, nil
@@ -78,7 +80,7 @@ var parts = []part{
 	{"live", "against upstream's code and on live clusters", live, 1, func(options) ([]command, error) {
 		// The packages that take longest start first here as well.
 		return []command{goTest("test", anew, "-p", "3", "-timeout", "40m",
-			"./e2e_node", "./e2e", "./e2e_deploy", "./e2e_explain", "./e2e_ui", "./soak", "./e2e_eviction", "./...")}, nil
+			"./e2e_ui", "./e2e", "./e2e_explain", "./e2e_deploy", "./e2e_node", "./conformance", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
 
