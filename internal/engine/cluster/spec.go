@@ -39,6 +39,11 @@ type Shape struct {
 	RuntimeClassName  *string
 }
 
+// NeverPreempts reports whether the preemptionPolicy is Never.
+func (s *Shape) NeverPreempts() bool {
+	return s.PreemptionPolicy != nil && *s.PreemptionPolicy == v1.PreemptNever
+}
+
 // Spread holds the spread constraints.
 type Spread struct {
 	// The LabelSelector of a constraint is nil if it can be restored from SpreadSelectors. The

@@ -62,6 +62,8 @@ func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv
 	return pr.reduceBudget(budget, "")
 }
 
+func (pr *preemptions) budgetGone(name cluster.Name) { delete(pr.budgets, name) }
+
 // countVictims recomputes the budgets after a victim was chosen, or after spared turned out not to
 // be removed.
 func (pr *preemptions) countVictims(spared types.UID) {

@@ -175,11 +175,12 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		VolumeAttachments:      mirrorTable(h, &o.VolumeAttachments, queue.VolumeAttachment),
 		DeviceClasses:          mirrorTable(h, &o.DeviceClasses, queue.DeviceClass),
 
-		DisruptionBudgets: newMirror(s, h, queue.Budget, budgetKind{tableOf(h, &o.Budgets, queue.Budget), c.preemptions}),
-		Claims:            newMirror(s, h, queue.Claim, claimKind{tableOf(h, &o.Claims, queue.Claim)}),
-		ResourceSlices:    newMirror(s, h, queue.ResourceSlice, sliceKind{tableOf(h, &o.ResourceSlices, queue.ResourceSlice)}),
-		ResourceClaims: newMirror(s, h, queue.ResourceClaim,
-			resourceClaimKind{tableOf(h, &o.ResourceClaims, queue.ResourceClaim), c.claims}),
+		DisruptionBudgets: mirrorAs(h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen, c.preemptions.budgetGone),
+		Claims:            mirrorAs(h, &o.Claims, queue.Claim, h.parseSelector, nil),
+		ResourceSlices: mirrorAs(h, &o.ResourceSlices, queue.ResourceSlice, o.Tainted,
+			func(n cluster.Name) { o.Unpublish(n.Name) }),
+		ResourceClaims: mirrorAs(h, &o.ResourceClaims, queue.ResourceClaim, c.claims.mergeSeen, c.claims.forgetGone),
+
 		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule", taintRuleKind{h}),
 		PriorityClasses:  newMirror(s, h, "PriorityClass", priorityClassKind{&o.PriorityClasses}),
 		MoveLeases:       newMirror(s, h, "Lease", moveLeaseKind{c.moveReservations}),

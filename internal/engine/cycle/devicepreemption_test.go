@@ -10,6 +10,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
 
@@ -61,6 +63,53 @@ func TestNoVictimForDevicesLeavesInVain(t *testing.T) {
 	}
 }
 
+// TestAGangPreemptsForDevices verifies that a gang preempts for its devices, in the cheapest rack:
+// as many pods as it needs devices, and none elsewhere. Pods of at most its priority do not get the
+// devices if they arrive while the victims leave, and a restart does not give the devices away.
+func TestAGangPreemptsForDevices(t *testing.T) {
+	const size = 8
+	for seed := range uint64(*deviceRuns+5) / 8 {
+		r := emptyDeviceRun(t, seed, groups.Gates{Generic: true, Topology: true})
+		racks := map[string]int32{"a": 3, "b": 1, "c": 9} // with the priority of its pods
+		for _, rack := range slices.Sorted(maps.Keys(racks)) {
+			for i := range 2 {
+				node := fmt.Sprint(rack, "-", i)
+				r.addNode(node, rack, size/2+1)
+				for j := range size/2 + 1 {
+					r.arriveWithDevice(fmt.Sprint(node, "-", j), racks[rack], func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"rack": rack} })
+				}
+			}
+		}
+		r.play(time.Minute)
+
+		g := gangOf("gang", size)
+		g.Spec.SchedulingConstraints, g.Spec.Priority = oneOf("rack"), new(int32(5))
+		r.feed(Seen{PodGroups, g})
+		for i := range size {
+			r.arriveWithDevice(fmt.Sprint("member-", i), 5, func(p *v1.Pod) {
+				p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &g.Name}
+			})
+		}
+		for i := range 6 {
+			r.play(time.Duration(r.IntN(1000)) * time.Millisecond)
+			r.arriveWithDevice(fmt.Sprint("rival-", i), int32(r.IntN(2)*5), func(p *v1.Pod) { p.Spec.PreemptionPolicy = new(v1.PreemptNever) })
+			if seed%2 == 1 && r.IntN(2) == 0 {
+				r.restart()
+			}
+		}
+		r.play(10 * time.Minute)
+
+		for i := range size {
+			if p := r.pod(types.UID(fmt.Sprint("uid-member-", i))); !strings.HasPrefix(p.Spec.NodeName, "b-") {
+				t.Errorf("seed %d: %s is on %q: %v", seed, p.Name, p.Spec.NodeName, r.core.Decision(cluster.Name{Namespace: "default", Name: p.Name}).Message)
+			}
+		}
+		if r.victims != size {
+			t.Errorf("seed %d: %d victims for %d members", seed, r.victims, size)
+		}
+	}
+}
+
 // deviceRun is an API server with controllers and kubelets in virtual time. Writes of the core take
 // a few milliseconds.
 type deviceRun struct {
@@ -72,7 +121,8 @@ type deviceRun struct {
 	controllers claimcontrollers.Controllers
 	objects     map[Kind]map[cluster.Name]metav1.Object
 	later       []laterStep
-	promised    map[types.UID]string // nodes of the victims, by preemptor
+	groups      groups.Gates
+	promised    map[types.UID]string // nodes of the victims, by preempting pod
 	victims     int
 }
 
@@ -81,11 +131,21 @@ type laterStep struct {
 	do func()
 }
 
-var deviceRunKinds = []Kind{Nodes, DeviceClasses, ResourceSlices, ResourceClaims, Pods}
+var deviceRunKinds = []Kind{Nodes, DeviceClasses, ResourceSlices, ResourceClaims, PodGroups, Pods}
 
 func newDeviceRun(t *testing.T, seed uint64) *deviceRun {
 	t.Helper()
-	r := &deviceRun{Rand: rand.New(rand.NewPCG(seed, 72)), t: t, now: begin, objects: map[Kind]map[cluster.Name]metav1.Object{}, promised: map[types.UID]string{}}
+	r := emptyDeviceRun(t, seed, groups.Gates{Generic: true})
+	for i := range 1 + r.IntN(4) {
+		r.addNode(fmt.Sprint("node-", i), "", 1+r.IntN(4))
+	}
+	return r
+}
+
+func emptyDeviceRun(t *testing.T, seed uint64, gates groups.Gates) *deviceRun {
+	t.Helper()
+	r := &deviceRun{Rand: rand.New(rand.NewPCG(seed, 72)), t: t, now: begin, objects: map[Kind]map[cluster.Name]metav1.Object{},
+		groups: gates, promised: map[types.UID]string{}}
 	for _, kind := range deviceRunKinds {
 		r.objects[kind] = map[cluster.Name]metav1.Object{}
 	}
@@ -93,18 +153,22 @@ func newDeviceRun(t *testing.T, seed uint64) *deviceRun {
 	r.feed(Seen{DeviceClasses, &resourcev1.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: new("example.com/gpu")},
 	}})
-	for i := range 1 + r.IntN(4) {
-		name := fmt.Sprint("node-", i)
-		r.feed(Seen{Nodes, aNode(name, "100")})
-		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("slice-" + name)}, Spec: resourcev1.ResourceSliceSpec{
-			Driver: "gpu.example.com", NodeName: &name, Pool: resourcev1.ResourcePool{Name: name, ResourceSliceCount: 1},
-		}}
-		for j := range 1 + r.IntN(4) {
-			slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", j)})
-		}
-		r.feed(Seen{ResourceSlices, slice})
-	}
 	return r
+}
+
+func (r *deviceRun) addNode(name, rack string, devices int) {
+	n := aNode(name, "100")
+	if rack != "" {
+		n.Labels["rack"] = rack
+	}
+	r.feed(Seen{Nodes, n})
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("slice-" + name)}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "gpu.example.com", NodeName: &name, Pool: resourcev1.ResourcePool{Name: name, ResourceSliceCount: 1},
+	}}
+	for j := range devices {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", j)})
+	}
+	r.feed(Seen{ResourceSlices, slice})
 }
 
 // restart replaces the core with a new core that reads the current objects.
@@ -113,7 +177,7 @@ func (r *deviceRun) restart() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	core, err := New(Options{Profiles: []Profile{{Profile: c.Profiles[0]}}, Seed: 1})
+	core, err := New(Options{Profiles: []Profile{{Profile: c.Profiles[0]}}, Seed: 1, Groups: r.groups})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -141,12 +205,7 @@ func (r *deviceRun) arrive(name string, priority int32) {
 		r.feed(Seen{Pods, p})
 		return
 	}
-	claim := &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name)},
-		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
-			Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count},
-		}}}},
-	}
+	claim := claimOf(name, count)
 	if priority == 0 && r.IntN(4) == 0 {
 		claim.Name = fmt.Sprintf("shared-%d", r.IntN(3))
 		claim.UID = types.UID("claim-" + claim.Name)
@@ -155,6 +214,25 @@ func (r *deviceRun) arrive(name string, priority int32) {
 		r.feed(Seen{ResourceClaims, claim})
 	}
 	p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: &claim.Name}}
+	r.feed(Seen{Pods, p})
+}
+
+// claimOf returns a claim for some devices.
+func claimOf(name string, count int64) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("claim-" + name)},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+			Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count},
+		}}}},
+	}
+}
+
+// arriveWithDevice creates a pod with a claim of its own for one device.
+func (r *deviceRun) arriveWithDevice(name string, priority int32, edit func(*v1.Pod)) {
+	p := aPod(name, "1")
+	p.Spec.Priority, p.Spec.ResourceClaims = &priority, []v1.PodResourceClaim{{Name: "r", ResourceClaimName: &name}}
+	edit(p)
+	r.feed(Seen{ResourceClaims, claimOf(name, 1)})
 	r.feed(Seen{Pods, p})
 }
 
@@ -240,7 +318,9 @@ func (r *deviceRun) carryOut(action Action) {
 		if node, ok := r.promised[a.For]; ok && node != victim.Spec.NodeName {
 			r.t.Errorf("%s preempts on %s after it preempted on %s", a.For, victim.Spec.NodeName, node)
 		}
-		r.promised[a.For] = victim.Spec.NodeName
+		if r.pod(a.For) != nil { // not a group
+			r.promised[a.For] = victim.Spec.NodeName
+		}
 		r.victims++
 		r.after(lag, func() {
 			r.answer(lives, a.Ticket, Outcome{})

@@ -33,7 +33,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	for i := range claims.Claims {
 		// The reservation is about to be released: a pod relying on it would lose its devices.
 		if _, releasing := ps.claims.releasing[nameOf(claims.Claims[i].Claim)]; releasing {
-			give(func(claim *resourcev1.ResourceClaim) bool { return wasReserved(claims.Claims, claim) })
+			give(claims.WasReserved)
 			return nil, fmt.Errorf("resource claim %s/%s is being deallocated", b.Pod.Namespace, claims.Claims[i].Claim.Name)
 		}
 	}
@@ -45,14 +45,6 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 		b.devices.uses, b.devices.shared = append(b.devices.uses, use), append(b.devices.shared, use.sharedClaim)
 	}
 	return func() { ps.unreserveDevices(b, give) }, nil
-}
-
-// wasReserved reports whether a claim was reserved for the pod's group before the pod used it.
-func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) bool {
-	return slices.ContainsFunc(list, func(r plugins.ReservedClaim) bool {
-		return r.Claim == claim && r.ForGroup() &&
-			r.IsReserved(r.Before)
-	})
 }
 
 // WriteClaims writes the allocations and reservations of the pod's device claims. Even if a later

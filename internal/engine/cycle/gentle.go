@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -29,7 +28,7 @@ import (
 // room is on nodes with terminating victims of earlier preemptions. During its delay, the pod also
 // waits for new nodes. done is false if victims may be chosen for the pod.
 func (pr *preemptions) reuseEvictions(a *podAttempt) (r PostFilterResult, done bool) {
-	if !a.profile.GentlePreemption || neverPreempts(a.Waiting.Class) {
+	if !a.profile.GentlePreemption || a.Waiting.Class.Spec.NeverPreempts() {
 		return PostFilterResult{}, false
 	}
 	n, err := pr.roomOfLeavers(a)
@@ -50,12 +49,6 @@ func (pr *preemptions) reuseEvictions(a *podAttempt) (r PostFilterResult, done b
 		r.Nominate = new(string)
 	}
 	return r, true
-}
-
-// neverPreempts reports whether pods of the class have preemptionPolicy Never.
-func neverPreempts(class *cluster.PodClass) bool {
-	policy := class.Spec.PreemptionPolicy
-	return policy != nil && *policy == v1.PreemptNever
 }
 
 // roomOfLeavers finds a node that will have room for the pod, and for all pods nominated to the
@@ -102,7 +95,7 @@ func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
 // confined to one node, such as a DaemonSet's, which an autoscaler cannot help.
 func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
 	most := pr.delays[item.Pod.Spec.SchedulerName]
-	if class := item.Class; most == 0 || class.Priority >= rules.SystemCritical || class.Target != "" || neverPreempts(class) {
+	if class := item.Class; most == 0 || class.Priority >= rules.SystemCritical || class.Target != "" || class.Spec.NeverPreempts() {
 		return time.Time{}
 	}
 	if item.Unfit.IsZero() {

@@ -97,7 +97,7 @@ func (a *groupAttempt) newRequest() *gang.Request {
 	if a.podGroups.gates.Topology {
 		r.TopologyKey = a.group.TopologyKey()
 	}
-	r.PlacedBefore, _ = a.podGroups.progress.countPlaced(a.group)
+	r.PlacedBefore = a.podGroups.progress.countPlaced(a.group)
 	if a.tree != nil {
 		a.tree.limit(r)
 	}

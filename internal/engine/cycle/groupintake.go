@@ -187,7 +187,7 @@ func (gs *podGroups) listBroken(g *groups.Group) []*groups.Group {
 	if g.Parent() != nil {
 		return gs.listBrokenInTree(g)
 	}
-	if placed, bound := gs.progress.countPlaced(g); placed >= g.MinCount() || bound > 0 {
+	if gs.progress.countPlaced(g) >= g.MinCount() || gs.progress.countBound(g) > 0 {
 		return nil
 	}
 	return []*groups.Group{g}

@@ -73,24 +73,31 @@ func (gp *groupProgress) isBound(uid types.UID) bool {
 	return gp.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
 }
 
-// countPlaced counts the members that have a node or are being placed on a node. bound is the
-// number of bound members; see isBound. Terminating members are not counted.
-func (gp *groupProgress) countPlaced(g *groups.Group) (placed, bound int) {
+// countPlaced counts the members that have a node or are being placed on a node. Terminating
+// members are not counted.
+func (gp *groupProgress) countPlaced(g *groups.Group) (placed int) {
 	for uid := range g.Counted {
 		if gp.cluster.Pod(uid) != nil {
 			placed++
-			if gp.isBound(uid) {
-				bound++
-			}
 		}
 	}
-	return placed, bound
+	return placed
+}
+
+// countBound counts the bound members; see isBound.
+func (gp *groupProgress) countBound(g *groups.Group) (bound int) {
+	for uid := range g.Counted {
+		if gp.isBound(uid) {
+			bound++
+		}
+	}
+	return bound
 }
 
 // isPlaced reports whether the group's required number of pods have a node, whether they are bound
 // or not.
 func (gp *groupProgress) isPlaced(g *groups.Group) bool {
-	placed, _ := gp.countPlaced(g)
+	placed := gp.countPlaced(g)
 	return placed > 0 && placed >= g.MinCount()
 }
 
@@ -100,8 +107,7 @@ func (gp *groupProgress) countMissing(g *groups.Group) int {
 	if g.MinCount() == 0 || gp.isStarted(g) {
 		return 1
 	}
-	placed, _ := gp.countPlaced(g)
-	return max(1, g.MinCount()-placed)
+	return max(1, g.MinCount()-gp.countPlaced(g))
 }
 
 // isIncomplete reports whether the group gates its pods because the PodGroup is missing, or because
@@ -118,29 +124,22 @@ func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 
 // isReady reports whether a group has enough pods, or a composite has enough ready groups.
 func (gp *groupProgress) isReady(child groups.Child) bool {
-	if g := child.Group; g != nil {
-		return g.Count() >= leastOf(g) || gp.isStarted(g)
-	}
-	return gp.holdsFor(child.Composite, gp.isReady)
+	return gp.hasEnough(child, (*groups.Group).Count)
 }
 
 // isSettled reports whether a group has its required pods on nodes, or a composite has its required
 // number of settled children.
 func (gp *groupProgress) isSettled(child groups.Child) bool {
-	if g := child.Group; g != nil {
-		placed, _ := gp.countPlaced(g)
-		return placed >= leastOf(g) || gp.isStarted(g)
-	}
-	return gp.holdsFor(child.Composite, gp.isSettled)
+	return gp.hasEnough(child, gp.countPlaced)
 }
 
-// isBoundWhole is like isSettled, but counts only bound pods.
-func (gp *groupProgress) isBoundWhole(child groups.Child) bool {
+// hasEnough reports whether enough of a group's pods are counted, or enough children of a composite
+// have enough.
+func (gp *groupProgress) hasEnough(child groups.Child, countPods func(*groups.Group) int) bool {
 	if g := child.Group; g != nil {
-		_, bound := gp.countPlaced(g)
-		return bound >= leastOf(g) || gp.isStarted(g)
+		return countPods(g) >= leastOf(g) || gp.isStarted(g)
 	}
-	return gp.holdsFor(child.Composite, gp.isBoundWhole)
+	return gp.holdsFor(child.Composite, func(below groups.Child) bool { return gp.hasEnough(below, countPods) })
 }
 
 // holdsFor reports whether a predicate holds for the required number of a composite's children.
@@ -254,8 +253,7 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 		g.Short--
 		return
 	}
-	_, bound := gs.progress.countPlaced(g)
-	switch g.Short = leastOf(g) - bound; {
+	switch g.Short = leastOf(g) - gs.progress.countBound(g); {
 	case g.Short > 0:
 	case g.Parent() != nil:
 		if !g.Full {
@@ -288,7 +286,7 @@ func (gs *podGroups) updateTree(root *groups.Composite) {
 // composite that is not fully bound.
 func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
 	switch {
-	case !gs.progress.isBoundWhole(of):
+	case !gs.progress.hasEnough(of, gs.progress.countBound):
 	case of.Group != nil:
 		*list = append(*list, of.Group)
 	default:

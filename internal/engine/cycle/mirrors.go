@@ -8,7 +8,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,20 +153,21 @@ type tableKind[T metav1.Object] struct {
 	events   *clusterEvents
 	table    *cluster.Table[T]
 	resource queue.Resource
-}
-
-func tableOf[T metav1.Object](h *clusterEvents, table *cluster.Table[T], resource queue.Resource) tableKind[T] {
-	return tableKind[T]{h, table, resource}
+	convert  func(T) T          // returns the stored form of an object; nil: stored as observed
+	gone     func(cluster.Name) // called before an object is removed; may be nil
 }
 
 func mirrorTable[T metav1.Object](h *clusterEvents, table *cluster.Table[T], resource queue.Resource) mirror {
-	return newMirror(h.common, h, resource, tableOf(h, table, resource))
+	return mirrorAs(h, table, resource, nil, nil)
 }
 
-func (k tableKind[T]) set(object, _ T) { k.setAs(object, nil) }
+// mirrorAs is mirrorTable with the convert and gone of tableKind.
+func mirrorAs[T metav1.Object](h *clusterEvents, table *cluster.Table[T], resource queue.Resource,
+	convert func(T) T, gone func(cluster.Name)) mirror {
+	return newMirror(h.common, h, resource, tableKind[T]{h, table, resource, convert, gone})
+}
 
-// setAs stores an object in the form returned by convert, if convert is not nil.
-func (k tableKind[T]) setAs(object T, convert func(T) T) {
+func (k tableKind[T]) set(object, _ T) {
 	var was any
 	if old, ok := k.table.Get(object.GetNamespace(), object.GetName()); ok {
 		if sameVersion(old, object) { // listed again: later assumptions about the object are still valid
@@ -175,8 +175,8 @@ func (k tableKind[T]) setAs(object T, convert func(T) T) {
 		}
 		was = old
 	}
-	if convert != nil {
-		object = convert(object)
+	if k.convert != nil {
+		object = k.convert(object)
 	}
 	k.table.Set(object)
 	k.events.objects = true
@@ -184,6 +184,9 @@ func (k tableKind[T]) setAs(object T, convert func(T) T) {
 }
 
 func (k tableKind[T]) remove(n cluster.Name, _ types.UID, _ T) {
+	if k.gone != nil {
+		k.gone(n)
+	}
 	var was any
 	if old, ok := k.table.Get(n.Namespace, n.Name); ok {
 		was = old
@@ -191,6 +194,13 @@ func (k tableKind[T]) remove(n cluster.Name, _ types.UID, _ T) {
 	k.table.Delete(n.Namespace, n.Name)
 	k.events.objects = true
 	k.events.objectChanged(k.resource, was, nil)
+}
+
+// parseSelector parses a claim's selector when the claim is observed rather than during an attempt,
+// since the selector may be long.
+func (h *clusterEvents) parseSelector(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
+	_, _ = h.cluster.VolumesFor(claim) // the attempt reports an error
+	return claim
 }
 
 type podKind struct{ *intake }
@@ -208,61 +218,6 @@ type nodeKind struct{ *intake }
 
 func (k nodeKind) set(node, old *v1.Node)                            { k.seeNode(node, old) }
 func (k nodeKind) remove(n cluster.Name, _ types.UID, last *v1.Node) { k.loseNode(n.Name, last) }
-
-// budgetKind stores disruption budgets reduced by the victims that the API does not count yet.
-type budgetKind struct {
-	tableKind[*policyv1.PodDisruptionBudget]
-	preemptions *preemptions
-}
-
-func (k budgetKind) set(budget, _ *policyv1.PodDisruptionBudget) {
-	k.setAs(budget, k.preemptions.budgetSeen)
-}
-
-func (k budgetKind) remove(n cluster.Name, uid types.UID, last *policyv1.PodDisruptionBudget) {
-	delete(k.preemptions.budgets, n)
-	k.tableKind.remove(n, uid, last)
-}
-
-// claimKind parses a claim's selector when it is shown rather than during an attempt, since the
-// selector may be long.
-type claimKind struct {
-	tableKind[*v1.PersistentVolumeClaim]
-}
-
-func (k claimKind) set(claim, _ *v1.PersistentVolumeClaim) {
-	k.setAs(claim, func(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
-		_, _ = k.events.cluster.VolumesFor(claim) // the attempt reports an error
-		return claim
-	})
-}
-
-// resourceClaimKind stores claims with their assumed allocations.
-type resourceClaimKind struct {
-	tableKind[*resourcev1.ResourceClaim]
-	claims *sharedClaims
-}
-
-func (k resourceClaimKind) set(claim, _ *resourcev1.ResourceClaim) {
-	k.setAs(claim, k.claims.mergeSeen)
-}
-
-func (k resourceClaimKind) remove(n cluster.Name, uid types.UID, last *resourcev1.ResourceClaim) {
-	k.claims.forgetGone(n)
-	k.tableKind.remove(n, uid, last)
-}
-
-// sliceKind stores slices with the taints of the rules that select their devices.
-type sliceKind struct {
-	tableKind[*resourcev1.ResourceSlice]
-}
-
-func (k sliceKind) set(slice, _ *resourcev1.ResourceSlice) { k.setAs(slice, k.events.cluster.Tainted) }
-
-func (k sliceKind) remove(n cluster.Name, uid types.UID, last *resourcev1.ResourceSlice) {
-	k.tableKind.remove(n, uid, last)
-	k.events.cluster.Unpublish(n.Name)
-}
 
 // taintRuleKind applies DeviceTaintRules to the stored slices.
 type taintRuleKind struct{ events *clusterEvents }

@@ -46,6 +46,7 @@ func (pr *preemptions) preemptFor(a *podAttempt) PostFilterResult {
 		Outcome: preemptionOutcome(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
 	})
 	if found.Node == nil {
+		found.NameDevice(pr.cluster, a.profile.Profile.Profile, a.Waiting)
 		r := PostFilterResult{Message: found.Text(), Rejectors: found.Plugins}
 		if !found.Ineligible {
 			none := ""

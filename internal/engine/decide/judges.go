@@ -5,6 +5,7 @@ package decide
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -94,12 +95,8 @@ func intersect(a, b map[string]bool) map[string]bool {
 	if a == nil {
 		return b
 	}
-	both := map[string]bool{}
-	for name := range a {
-		if b[name] {
-			both[name] = true
-		}
-	}
+	both := maps.Clone(a)
+	maps.DeleteFunc(both, func(name string, _ bool) bool { return !b[name] })
 	return both
 }
 

@@ -23,17 +23,13 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 func (d *Decider) preempt(p *cluster.Pod, left *effort.Budget, ahead plugins.LookAhead) Preemption {
 	r, pl := d.cache.rankingFor(p)
 	before := left.Left
-	if pl.way != ranked {
+	t, usable := &hypothesis{r: r, p: p, profile: d.profile}, pl.way == ranked
+	if usable && len(pl.asked) > 0 {
+		t.questions, usable = pl.questionsFor(d.c, p)
+	}
+	if !usable {
 		defer func() { d.meter.Work += before - left.Left }()
 		return d.plain.preempt(p, d.plain.evaluateInAttempt(p), left)
-	}
-	t := &hypothesis{r: r, p: p, profile: d.profile}
-	if len(pl.asked) > 0 {
-		var ok bool
-		if t.questions, ok = pl.questionsFor(d.c, p); !ok {
-			defer func() { d.meter.Work += before - left.Left }()
-			return d.plain.preempt(p, d.plain.evaluateInAttempt(p), left)
-		}
 	}
 	var nominated *plugins.Rejection
 	if n := d.c.Node(p.Nominated); n != nil {

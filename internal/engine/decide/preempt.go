@@ -6,8 +6,7 @@ package decide
 import (
 	"fmt"
 	"slices"
-
-	v1 "k8s.io/api/core/v1"
+	"strings"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
@@ -112,6 +111,22 @@ func (pl *Plain) preempt(p *cluster.Pod, e *Evaluation, left *effort.Budget) Pre
 	return Preemption{Message: noneAvailable(len(e.Nodes), failed), Plugins: names}
 }
 
+// NameDevice adds to the message of a failed preemption for a pod a device that the pod needs, and
+// the reason why the device stays.
+func (p *Preemption) NameDevice(c *cluster.Cluster, profile *plugins.Profile, pod *cluster.Pod) {
+	d := profile.PreemptedDevices(c, pod)
+	// A pod that waits for victims or devices lacks no reason.
+	waits := p.Ineligible && !pod.Spec().NeverPreempts()
+	if d == nil || p.Node != nil || p.Err != nil || waits {
+		return
+	}
+	judges := prepareFilters(c, profile, pod)
+	p.Message = strings.TrimSpace(p.Message + " " + d.KeptDevice(c, pod, func(n *cluster.Node) bool {
+		_, rejection := judges.judgeWithNominated(n)
+		return rejection != nil && rejection.Held
+	}))
+}
+
 // awaitDevices is the result for a pod that needs no victims, because pods have left a node and
 // their claims are about to be released.
 func awaitDevices(n *cluster.Node) Preemption {
@@ -126,7 +141,7 @@ func noneAvailable(nodes int, reasons map[string]int) string {
 // preempted and its victims are still terminating. nominated is the current rejection of the pod on
 // its nominated node, if any.
 func whyIneligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Rejection) string {
-	if policy := p.Spec().PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+	if p.Spec().NeverPreempts() {
 		return "not eligible due to preemptionPolicy=Never."
 	}
 	n := c.Node(p.Nominated)

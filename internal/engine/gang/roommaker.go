@@ -7,8 +7,6 @@ import (
 	"cmp"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -58,8 +56,7 @@ func costOf(units [][]*cluster.Pod) *domainBound {
 // must allow preemption, and there must be enough members. Otherwise there is no plan.
 func (r *Request) MayPreempt() bool {
 	return r.Profile.GroupPreemption && len(r.Members) >= r.Need && !slices.ContainsFunc(r.Members, func(m *Member) bool {
-		policy := m.Waiting.Class.Spec.PreemptionPolicy
-		return policy != nil && *policy == v1.PreemptNever
+		return m.Waiting.Class.Spec.NeverPreempts()
 	})
 }
 

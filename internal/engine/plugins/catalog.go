@@ -93,10 +93,11 @@ func Catalog() []Entry {
 			New: withArgs(NewVolumeBinding)},
 		{Name: "VolumeZone", Points: PreFilter | Filters, New: Plain(VolumeZone{})},
 
-		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: newPodTopologySpread},
+		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2,
+			New: withGate(NewPodTopologySpread, func(s *PodTopologySpread, on bool) { s.Compare = on })},
 		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: withArgs(NewInterPodAffinity)},
 		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | PodGroupPostFilter | Score | Reserve | PreBind,
-			Weight: 2, New: gatedDynamicResources},
+			Weight: 2, New: withGate(NewDynamicResources, func(d *DynamicResources, on bool) { d.preempts = on })},
 		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter | PodGroupPostFilter, New: Plain(DefaultPreemption{})},
 		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: withArgs(NewNodeResourcesBalancedAllocation)},
 		{Name: "ImageLocality", Points: Score, Weight: 1, New: Plain(ImageLocality{})},
@@ -136,5 +137,27 @@ func withArgs[A, P any](construct func(*A) (P, error)) func(any) (any, error) {
 	return func(args any) (any, error) {
 		typed, _ := args.(*A)
 		return construct(typed)
+	}
+}
+
+// Gated are the arguments of a plugin and the state of its feature gate.
+type Gated[A any] struct {
+	Args *A // nil selects the defaults
+	On   bool
+}
+
+// withGate is withArgs for a plugin with a feature gate. Package config adds the gate's state to
+// the arguments; callers with only a file's arguments pass these arguments, or nil.
+func withGate[A, P any](construct func(*A) (P, error), set func(plugin P, on bool)) func(any) (any, error) {
+	return func(args any) (any, error) {
+		gated, ok := args.(*Gated[A])
+		if !ok {
+			return withArgs(construct)(args)
+		}
+		plugin, err := construct(gated.Args)
+		if err == nil {
+			set(plugin, gated.On)
+		}
+		return plugin, err
 	}
 }

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -68,8 +69,7 @@ func ofExtendedClass(item *queue.Item, e *queue.Event) bool {
 // standsFor reports whether a class provides an extended resource, under the name in its spec or
 // under the implicit name deviceclass.resource.kubernetes.io/<class>.
 func standsFor(class *resourcev1.DeviceClass, name v1.ResourceName) bool {
-	own := class.Spec.ExtendedResourceName
-	return own != nil && *own == string(name) || string(name) == resourcev1.ResourceDeviceClassPrefix+class.Name
+	return ptr.Deref(class.Spec.ExtendedResourceName, "") == string(name) || string(name) == resourcev1.ResourceDeviceClassPrefix+class.Name
 }
 
 // extendedNameChanged reports whether the event changed the extended resource provided by a class.
@@ -80,6 +80,5 @@ func extendedNameChanged(e *queue.Event) bool {
 	if !isOld || !isNew || was.UID != is.UID {
 		return true
 	}
-	a, b := was.Spec.ExtendedResourceName, is.Spec.ExtendedResourceName
-	return (a == nil) != (b == nil) || a != nil && *a != *b
+	return !ptr.Equal(was.Spec.ExtendedResourceName, is.Spec.ExtendedResourceName)
 }

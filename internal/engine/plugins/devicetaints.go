@@ -28,12 +28,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 		return func(*cluster.Node) string { return "" }
 	}
 	// Each alternative of a request counts as a separate request.
-	var tolerated [][]resourcev1.DeviceToleration // by request
-	for _, claim := range a.claims {
-		if claim.Status.Allocation == nil {
-			tolerated = append(tolerated, tolerationsOf(claim)...)
-		}
-	}
+	tolerated := tolerationsOf(a.open)
 	// Devices not tied to one node, for example of a fabric, are in separate slices.
 	shared := slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
 	tally := &deviceTally{a: a, users: d.deviceUsers(c, p)}
@@ -83,15 +78,17 @@ func (d *DynamicResources) Brief(c *cluster.Cluster, p *cluster.Pod) string {
 	return text
 }
 
-// tolerationsOf returns the tolerations of each request of a claim, and of each alternative.
-func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceToleration) {
-	for i := range claim.Spec.Devices.Requests {
-		r := &claim.Spec.Devices.Requests[i]
-		if r.Exactly != nil {
-			list = append(list, r.Exactly.Tolerations)
-		}
-		for j := range r.FirstAvailable {
-			list = append(list, r.FirstAvailable[j].Tolerations)
+// tolerationsOf returns the tolerations of each request of claims, and of each alternative.
+func tolerationsOf(claims []*resourcev1.ResourceClaim) (list [][]resourcev1.DeviceToleration) {
+	for _, claim := range claims {
+		for i := range claim.Spec.Devices.Requests {
+			r := &claim.Spec.Devices.Requests[i]
+			if r.Exactly != nil {
+				list = append(list, r.Exactly.Tolerations)
+			}
+			for j := range r.FirstAvailable {
+				list = append(list, r.FirstAvailable[j].Tolerations)
+			}
 		}
 	}
 	return list

@@ -63,34 +63,40 @@ func (d *DynamicResources) deviceUsers(c *cluster.Cluster, p *cluster.Pod) map[s
 		if claim.Status.Allocation == nil {
 			continue
 		}
-		user := fmt.Sprintf("claim %s/%s, reserved for no pod", claim.Namespace, claim.Name)
-		if len(claim.Status.ReservedFor) > 0 {
-			user = fmt.Sprintf("%s (claim %s%s)", joinFew(consumersOf(claim)), claim.Name, d.whyKept(c, p, claim))
+		user, ids := fmt.Sprintf("claim %s/%s, reserved for no pod", claim.Namespace, claim.Name), idsOf(*claim.Status.Allocation)
+		by, why := whyKept(c, p, claim)
+		switch pods := joinFew(consumersOf(claim)); {
+		case pods == "":
+		case d.preempts && why != "":
+			user = fmt.Sprintf("%s (claim %s: preemption does not release %s, since %s %s)", pods, claim.Name, joinFew(ids), by.Name, why)
+		default:
+			user = fmt.Sprintf("%s (claim %s)", pods, claim.Name)
 		}
-		for i := range claim.Status.Allocation.Devices.Results {
-			if result := &claim.Status.Allocation.Devices.Results[i]; !ptr.Deref(result.AdminAccess, false) {
-				device := structured.MakeDeviceID(result.Driver, result.Pool, result.Device)
-				users[device] = append(users[device], user)
-			}
+		for _, id := range ids {
+			users[id] = append(users[id], user)
 		}
 	}
 	return users
 }
 
-// whyKept explains why preemption by a pod cannot release an allocated claim, or returns "".
-func (d *DynamicResources) whyKept(c *cluster.Cluster, p *cluster.Pod, claim *resourcev1.ResourceClaim) string {
-	for i := range claim.Status.ReservedFor {
-		holder := &claim.Status.ReservedFor[i]
-		o := c.Pod(holder.UID)
-		switch {
-		case !d.preempts:
-		case isGroup(*holder):
-			return ", which preemption does not release: reserved for a pod group"
+// whyKept returns the user of an allocated claim because of which preemption by a pod does not
+// release the claim, and the reason. Without a reason it returns any user.
+func whyKept(c *cluster.Cluster, p *cluster.Pod, claim *resourcev1.ResourceClaim) (
+	user resourcev1.ResourceClaimConsumerReference, why string,
+) {
+	why = "is reserved for no pod"
+	for _, user = range claim.Status.ReservedFor {
+		o := c.Pod(user.UID)
+		switch why = ""; {
+		case user.APIGroup != "" || user.Resource != "pods":
+			return user, "keeps its claims"
+		case o == nil && (c.Nominated(user.UID) != nil || c.IsPending != nil && c.IsPending(user.UID)):
+			return user, "has no node yet"
 		case o != nil && o.Class.Priority >= p.Class.Priority:
-			return fmt.Sprintf(", which preemption does not release: %s has priority %d, and the pod %d", o.Name, o.Class.Priority, p.Class.Priority)
+			return user, fmt.Sprintf("has priority %d (this pod: %d)", o.Class.Priority, p.Class.Priority)
 		}
 	}
-	return ""
+	return user, why
 }
 
 // consumersOf names the pods in a claim's reservation.
@@ -101,13 +107,18 @@ func consumersOf(claim *resourcev1.ResourceClaim) (pods []string) {
 	return pods
 }
 
-// joinFew joins at most three texts, and counts the rest.
-func joinFew(list []string) string {
+// joinFew joins the texts of at most three elements, and counts the rest.
+func joinFew[T any](list []T) string {
 	const few = 3
-	if len(list) > few {
-		return strings.Join(list[:few], ", ") + fmt.Sprintf(" and %d more", len(list)-few)
+	var texts []string
+	for _, one := range list[:min(few, len(list))] {
+		texts = append(texts, fmt.Sprint(one))
 	}
-	return strings.Join(list, ", ")
+	text := strings.Join(texts, ", ")
+	if len(list) > few {
+		text += fmt.Sprintf(" and %d more", len(list)-few)
+	}
+	return text
 }
 
 // deviceTally counts devices for the requests of a pod's open claims. It stops counting after
@@ -152,10 +163,7 @@ func talliedRequests(claim *resourcev1.ResourceClaim) (list []talliedRequest) {
 // only their combination fails.
 func (t *deviceTally) countsOf(devices []reachedDevice) []string {
 	var short, rest []string
-	for _, claim := range t.a.claims {
-		if claim.Status.Allocation != nil {
-			continue
-		}
+	for _, claim := range t.a.open {
 		for _, r := range talliedRequests(claim) {
 			present, free, users := t.countFor(&r, devices)
 			if t.spent > tallyLimit {

@@ -72,26 +72,6 @@ const (
 // expressionFeatures must match allocatorFeatures: both are Kubernetes v1.37's defaults.
 var expressionFeatures = cel.Features{EnableConsumableCapacity: true}
 
-// DynamicResourcesArgs are the plugin's arguments, and the state of a feature gate.
-type DynamicResourcesArgs struct {
-	*config.DynamicResourcesArgs // nil selects the defaults
-	// Preempt allows pods to preempt other pods for their devices.
-	Preempt bool
-}
-
-// gatedDynamicResources accepts both types of arguments, like newPodTopologySpread.
-func gatedDynamicResources(args any) (any, error) {
-	if gated, ok := args.(*DynamicResourcesArgs); ok {
-		made, err := NewDynamicResources(gated.DynamicResourcesArgs)
-		if err != nil {
-			return nil, err
-		}
-		made.preempts = gated.Preempt
-		return made, nil
-	}
-	return withArgs(NewDynamicResources)(args)
-}
-
 // NewDynamicResources makes the plugin; nil args select the defaults. Without a clock (Now,
 // SetClock) it does not give up devices overdue to become ready.
 func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, error) {

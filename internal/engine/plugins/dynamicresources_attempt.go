@@ -299,17 +299,12 @@ func (a *attempt) withinReach(n *cluster.Node) bool {
 // time (bindingTimeout after the allocation). Such a claim is out of reach everywhere, so it is
 // released and allocated again.
 func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
-	awaited := false
-	for i := range claim.Status.Allocation.Devices.Results {
-		result := &claim.Status.Allocation.Devices.Results[i]
-		awaited = awaited || result.BindingConditions != nil
-	}
 	ready, failure := deviceReadiness(claim)
 	if ready || failure != nil {
 		return !ready
 	}
 	since := claim.Status.Allocation.AllocationTimestamp
-	return awaited && d.Now != nil && since != nil && since.Add(d.bindingTimeout).Before(d.Now())
+	return d.Now != nil && since != nil && since.Add(d.bindingTimeout).Before(d.Now())
 }
 
 // deviceReadiness checks the claim's devices in order, up to the first unready one. failure, if not

@@ -5,7 +5,6 @@ package plugins
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -46,43 +45,11 @@ func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 // the claims for the pod, or for its pod group. undo keeps earlier reservations for a group:
 // another member may rely on them.
 func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
-	if !needsDevices(c, p) {
-		return func() {}, nil
+	reserved, give, err := d.ReserveClaims(c, p, n)
+	if err != nil || give == nil {
+		return func() {}, err
 	}
-	a := d.attemptFor(c, p)
-	switch {
-	case a.err != nil:
-		return nil, a.err
-	case a.rejection != nil:
-		return nil, errors.New(a.rejection.Reasons[0])
-	case len(a.claims) == 0:
-		return func() {}, nil
-	}
-
-	// The filter passed the node, so its offer is cached or is found again.
-	o := a.chosenOffer(p, n)
-	if o.rejection != nil {
-		if o.rejection.Err != nil {
-			return nil, o.rejection.Err
-		}
-		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
-	}
-
-	// An error leaves every claim unchanged.
-	changed, err := d.reservedClaims(a, &o)
-	if err != nil {
-		return nil, err
-	}
-
-	for _, claim := range changed {
-		c.ResourceClaims.Set(claim)
-	}
-	return func() {
-		a.unreserveClaims(slices.DeleteFunc(changed, func(claim *resourcev1.ResourceClaim) bool {
-			i := a.indexOf(claim)
-			return isGroup(a.holders[i]) && isReserved(a.claims[i], a.holders[i])
-		}))
-	}, nil
+	return func() { give(reserved.WasReserved) }, nil
 }
 
 // reservedClaims returns the claims changed by Reserve, in the state after the change. They are

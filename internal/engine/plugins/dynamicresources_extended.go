@@ -38,10 +38,7 @@ func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceC
 
 	var best *resourcev1.DeviceClass
 	for class := range c.DeviceClasses.Each {
-		if class.Spec.ExtendedResourceName == nil || *class.Spec.ExtendedResourceName != string(name) {
-			continue
-		}
-		if best == nil || newerOrFirst(class, best) {
+		if own := class.Spec.ExtendedResourceName; own != nil && *own == string(name) && (best == nil || newerOrFirst(class, best)) {
 			best = class
 		}
 	}
@@ -126,11 +123,10 @@ func (d *DynamicResources) extendedClaim(pod *v1.Pod, classes map[v1.ResourceNam
 		return claim
 	}
 
-	isController := true
 	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: inMemoryName, UID: pod.UID + "/extended-resources",
 		GenerateName:    pod.Name + "-extended-resources-",
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &isController}},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: new(true)}},
 		Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
 	}}
 }

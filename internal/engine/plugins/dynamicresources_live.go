@@ -39,6 +39,13 @@ type ReservedClaims struct {
 	Timeout time.Duration
 }
 
+// WasReserved reports whether a claim was reserved for the pod's group before the pod used it.
+func (r *ReservedClaims) WasReserved(claim *resourcev1.ResourceClaim) bool {
+	return slices.ContainsFunc(r.Claims, func(r ReservedClaim) bool {
+		return r.Claim == claim && r.ForGroup() && r.IsReserved(r.Before)
+	})
+}
+
 // ClaimReserver is a [Reserver] of devices. Allocations and reservations must be written to the API
 // before the pod is bound, and devices with binding conditions must become ready. The clock must be
 // the source of the timestamps in claims.

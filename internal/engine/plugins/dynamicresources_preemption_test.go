@@ -47,7 +47,7 @@ func heldDevice(t *testing.T, priority int32) (*cluster.Cluster, *cluster.Pod) {
 // device that preemption cannot release, and the reason.
 func TestMessageNamesWhyADeviceStays(t *testing.T) {
 	for priority, want := range map[int32]string{
-		5: "used by default/holder (claim holder, which preemption does not release: holder has priority 5, and the pod 5)",
+		5: "used by default/holder (claim holder: preemption does not release d/n/gpu-0, since holder has priority 5 (this pod: 5))",
 		6: "used by default/holder (claim holder)",
 	} {
 		c, p := heldDevice(t, priority)
@@ -71,11 +71,12 @@ func TestDevicesOfRemovedPodsAreReleased(t *testing.T) {
 		c, p := heldDevice(t, 6)
 		c.RemovePod("holder")
 		c.IsPending = func(uid types.UID) bool { return row.waits && uid == "holder" }
-		d, err := gatedDynamicResources(&DynamicResourcesArgs{Preempt: row.gate})
+		d, err := NewDynamicResources(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		judge := d.(*DynamicResources).Filter(c, p)
+		d.preempts = row.gate
+		judge := d.Filter(c, p)
 		if row.experiment {
 			defer c.ReleaseClaims()()
 		}

@@ -33,9 +33,7 @@ func (a *attempt) findAllocations(n *cluster.Node, open []*resourcev1.ResourceCl
 		if known := shape.allocationsAt(n, &a.d.index); known != nil {
 			return known
 		}
-	}
 
-	if shape != nil {
 		// The result of a search serves all nodes with the same likeness.
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {

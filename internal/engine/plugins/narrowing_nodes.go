@@ -5,6 +5,7 @@ package plugins
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -290,26 +291,14 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 
 // coversTaints reports whether list contains each taint of subset, regardless of their order.
 func coversTaints(list, subset []v1.Taint) bool {
-	for i := range subset {
-		found := false
-		for j := range list {
-			found = found || list[j].Key == subset[i].Key && list[j].Value == subset[i].Value && list[j].Effect == subset[i].Effect
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(subset, func(t v1.Taint) bool {
+		return !slices.ContainsFunc(list, func(o v1.Taint) bool { return o.MatchTaint(&t) && o.Value == t.Value })
+	})
 }
 
 // keepingOff returns the taints of a node that keep pods off.
-func keepingOff(n *cluster.Node) (list []v1.Taint) {
-	for i := range n.Taints.Taints {
-		if rules.KeepsOff.Has(n.Taints.Taints[i].Effect) {
-			list = append(list, n.Taints.Taints[i])
-		}
-	}
-	return list
+func keepingOff(n *cluster.Node) []v1.Taint {
+	return slices.DeleteFunc(slices.Clone(n.Taints.Taints), func(t v1.Taint) bool { return !rules.KeepsOff.Has(t.Effect) })
 }
 
 // cordonTaints returns the taint of a node's cordon, if it is cordoned.

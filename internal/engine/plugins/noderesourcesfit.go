@@ -327,8 +327,7 @@ func withoutPreempted(n *cluster.Node) *cluster.Node {
 // mayPreempt reports whether the profile enables preemption and the pod's preemptionPolicy allows
 // it. nil is PreemptLowerPriority, the default.
 func (setting Setting) mayPreempt(item *queue.Item) bool {
-	policy := item.Class.Spec.PreemptionPolicy
-	return setting.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
+	return setting.Profile.Preemption && !item.Class.Spec.NeverPreempts()
 }
 
 // nodeGrew reports whether the node has more of a requested resource than before. A higher limit on

@@ -72,26 +72,6 @@ func NewPodTopologySpread(args *config.PodTopologySpreadArgs) (*PodTopologySprea
 	return &PodTopologySpread{defaults: systemSpread, system: true}, nil
 }
 
-// PodTopologySpreadArgs are the plugin's arguments, and the state of a feature gate.
-type PodTopologySpreadArgs struct {
-	*config.PodTopologySpreadArgs // nil selects the defaults
-	Compare                       bool
-}
-
-// newPodTopologySpread accepts both types of arguments: package config adds the gate's state;
-// callers with only a file's arguments pass these arguments, or nil.
-func newPodTopologySpread(args any) (any, error) {
-	if gated, ok := args.(*PodTopologySpreadArgs); ok {
-		made, err := NewPodTopologySpread(gated.PodTopologySpreadArgs)
-		if err != nil {
-			return nil, err
-		}
-		made.Compare = gated.Compare
-		return made, nil
-	}
-	return withArgs(NewPodTopologySpread)(args)
-}
-
 // Name implements [Filter] and [Scorer].
 func (s *PodTopologySpread) Name() string { return "PodTopologySpread" }
 

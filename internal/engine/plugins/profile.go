@@ -186,16 +186,9 @@ func (p *Profile) Fresh() (*Profile, error) {
 // a point not extended by its plugin, or if the plugin is implemented elsewhere.
 func (p *Profile) assemblePlugins() {
 	p.deviceChoice()
-	for _, name := range p.At[PreEnqueue] {
-		if gate, ok := p.made[name].(Gate); ok {
-			p.Gates = append(p.Gates, gate)
-		}
-	}
-
-	for _, name := range p.filterNames() {
-		if filter, ok := p.made[name].(Filter); ok {
-			p.Filters = append(p.Filters, p.partOf(filter))
-		}
+	p.Gates, p.Reservers = pluginsOf[Gate](p, p.At[PreEnqueue]), pluginsOf[Reserver](p, p.At[Reserve])
+	for _, filter := range pluginsOf[Filter](p, p.filterNames()) {
+		p.Filters = append(p.Filters, p.partOf(filter))
 	}
 
 	// A scorer enabled only at PreScore still fails for pods with an invalid spec, like upstream's.
@@ -211,22 +204,20 @@ func (p *Profile) assemblePlugins() {
 		}
 	}
 
-	for _, name := range p.At[Reserve] {
-		if reserver, ok := p.made[name].(Reserver); ok {
-			p.Reservers = append(p.Reservers, reserver)
-		}
-	}
-
 	// DefaultPreemption works through package decide, which only needs to know whether it is
 	// enabled.
-	for _, name := range p.At[PostFilter] {
-		_, preempts := p.made[name].(Preempter)
-		p.Preemption = p.Preemption || preempts
+	p.Preemption = p.Preemption || len(pluginsOf[Preempter](p, p.At[PostFilter])) > 0
+	p.GroupPreemption = p.GroupPreemption || len(pluginsOf[Preempter](p, p.At[PodGroupPostFilter])) > 0
+}
+
+// pluginsOf returns the plugins with the given names that implement an interface.
+func pluginsOf[T any](p *Profile, names []string) (list []T) {
+	for _, name := range names {
+		if plugin, ok := p.made[name].(T); ok {
+			list = append(list, plugin)
+		}
 	}
-	for _, name := range p.At[PodGroupPostFilter] {
-		_, preempts := p.made[name].(Preempter)
-		p.GroupPreemption = p.GroupPreemption || preempts
-	}
+	return list
 }
 
 // Has reports whether the named plugin is enabled at the extension point.

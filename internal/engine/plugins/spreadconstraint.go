@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -55,17 +56,10 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 		}
 		c := SpreadConstraint{
 			MaxSkew: list[i].MaxSkew, TopologyKey: list[i].TopologyKey,
-			Selector: withLabelKeys(selector, list[i].MatchLabelKeys, own), MinDomains: 1,
-			NodeAffinityPolicy: v1.NodeInclusionPolicyHonor, NodeTaintsPolicy: v1.NodeInclusionPolicyIgnore,
-		}
-		if n := list[i].MinDomains; n != nil {
-			c.MinDomains = *n
-		}
-		if policy := list[i].NodeAffinityPolicy; policy != nil {
-			c.NodeAffinityPolicy = *policy
-		}
-		if policy := list[i].NodeTaintsPolicy; policy != nil {
-			c.NodeTaintsPolicy = *policy
+			Selector:           withLabelKeys(selector, list[i].MatchLabelKeys, own),
+			MinDomains:         ptr.Deref(list[i].MinDomains, 1),
+			NodeAffinityPolicy: ptr.Deref(list[i].NodeAffinityPolicy, v1.NodeInclusionPolicyHonor),
+			NodeTaintsPolicy:   ptr.Deref(list[i].NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore),
 		}
 		read = append(read, c)
 	}

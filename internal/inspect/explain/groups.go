@@ -193,6 +193,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		// Try preemption on this node only.
 	} else if profile.Preemption {
 		preemption := decide.NewPlain(e.c, profile).Preempt(waiting, &decide.Evaluation{Nodes: []decide.NodeVerdict{*v}})
+		preemption.NameDevice(e.c, profile, waiting)
 		report.Preempt = preemption.Message
 		for _, victim := range preemption.Victims {
 			report.Victims = append(report.Victims, victim.Namespace()+"/"+victim.Name)

@@ -353,6 +353,7 @@ func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod
 	// Preempt continues from the failed attempt.
 	d.Decide(waiting)
 	found := d.Preempt(waiting)
+	found.NameDevice(e.c, profile, waiting)
 	// Keep the message even if preemption helps on no node, because it gives the reason.
 	p := &Preemption{Message: found.Message}
 	if found.Node != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sort"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -360,14 +361,7 @@ func (s *groupSearch) fewestLike(model string, most int) int {
 	if high = min(high, most); high <= low || high == most && !enough(high) {
 		return 0
 	}
-	for high-low > 1 {
-		if middle := (low + high) / 2; enough(middle) {
-			high = middle
-		} else {
-			low = middle
-		}
-	}
-	return high
+	return low + 1 + sort.Search(high-low-1, func(i int) bool { return enough(low + 1 + i) })
 }
 
 // modelNodes returns one node, the first by name, of each of the most frequent kinds. Nodes with

@@ -186,7 +186,7 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 		for next < len(s.Timeline) && s.Timeline[next].After == s.Timeline[i].After {
 			next++
 		}
-		for _, group := range byKind(s.Timeline[i:next]) {
+		for _, group := range answer.Grouped(s.Timeline[i:next], func(e Event) string { return e.Kind }) {
 			shown := len(group)
 			// A line "and 1 more" would take as much room as the event.
 			if shown > most+1 {
@@ -219,20 +219,6 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 	for _, note := range s.Notes {
 		out.Warning("note: %s", note)
 	}
-}
-
-// byKind groups events by kind, in the order of the first event of each kind.
-func byKind(events []Event) (groups [][]*Event) {
-	at := map[string]int{}
-	for i := range events {
-		e := &events[i]
-		if _, known := at[e.Kind]; !known {
-			at[e.Kind] = len(groups)
-			groups = append(groups, nil)
-		}
-		groups[at[e.Kind]] = append(groups[at[e.Kind]], e)
-	}
-	return groups
 }
 
 // why returns a one-line summary of the details without a column of their own.

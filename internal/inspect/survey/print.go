@@ -95,33 +95,19 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 // printHelps prints the helpful changes, each once for all workloads. They follow the order of the
 // workloads, so a change that helps the most pods tends to be first.
 func (p *Pending) printHelps(page *answer.Page) {
-	// The same change often helps several workloads, such as a node selector's missing label.
-	type help struct{ text, command string }
-	var helps []help
-	whom := map[help][]string{}
-	for i := range p.Workloads {
-		w := &p.Workloads[i]
-		if w.Help == "" {
-			continue
-		}
-		h := help{w.Help, w.Command}
-		if whom[h] == nil {
-			helps = append(helps, h)
-		}
-		whom[h] = append(whom[h], w.Namespace+"/"+w.Name)
-	}
-
-	if len(helps) == 0 {
+	helped := slices.DeleteFunc(slices.Clone(p.Workloads), func(w Workload) bool { return w.Help == "" })
+	if len(helped) == 0 {
 		return
 	}
 	page.Line("")
 	page.Heading("What would help, the smallest change that lets one pod run:")
 
-	for _, h := range helps {
-		list := whom[h]
-		page.Line("  %s: %s", answer.List(len(list), func(i int) string { return list[i] }), h.text)
-		if h.command != "" {
-			page.Command("    ", h.command)
+	// The same change often helps several workloads, such as a node selector's missing label.
+	for _, same := range answer.Grouped(helped, func(w Workload) [2]string { return [2]string{w.Help, w.Command} }) {
+		names := answer.List(len(same), func(i int) string { return same[i].Namespace + "/" + same[i].Name })
+		page.Line("  %s: %s", names, same[0].Help)
+		if same[0].Command != "" {
+			page.Command("    ", same[0].Command)
 		}
 	}
 }
