@@ -30,14 +30,12 @@ import (
 // costing holds the flags of berth rebalance cost.
 type costing struct {
 	query.Question
-	catalog    []string
-	spotShare  float64
-	maxMoves   int
-	minSavings float64
-	horizon    time.Duration
-	failOn     string
-	execute    bool
-	surge      bool
+	limits    provision.Options
+	catalog   []string
+	spotShare float64
+	failOn    string
+	execute   bool
+	surge     bool
 }
 
 func newCostCommand() *cobra.Command {
@@ -52,9 +50,9 @@ func newCostCommand() *cobra.Command {
 	c.AddFlags(flags)
 	flags.StringSliceVar(&c.catalog, "catalog", nil, "files with the nodes that can be bought (required)")
 	flags.Float64Var(&c.spotShare, "spot-share", 1, "maximum share of spot nodes in all CPU: from 0 to 1")
-	flags.IntVar(&c.maxMoves, "max-moves", 0, "maximum number of pods to move (0: unlimited)")
-	flags.Float64Var(&c.minSavings, "min-savings", 0, "smallest saving per hour for which nodes are exchanged")
-	flags.DurationVar(&c.horizon, "horizon", provision.DefaultHorizon, "time in which an exchange must save more than its moves cost")
+	flags.IntVar(&c.limits.MaxMoves, "max-moves", 0, "maximum number of pods to move (0: unlimited)")
+	flags.Float64Var(&c.limits.MinSavings, "min-savings", 0, "smallest saving per hour for which nodes are exchanged")
+	flags.DurationVar(&c.limits.Horizon, "horizon", provision.DefaultHorizon, "time in which an exchange must save more than its moves cost")
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 if at least this amount can be saved per month: savings=AMOUNT")
 	flags.BoolVar(&c.execute, "execute", false, "carry out the plan: create NodeClaims, move the pods, delete the old NodeClaims")
 	flags.BoolVar(&c.surge, "surge", false,
@@ -78,12 +76,12 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 		return usagef("--catalog: required: the files with the nodes that can be bought")
 	case !(c.spotShare >= 0 && c.spotShare <= 1):
 		return usagef("--spot-share %v: must be from 0 to 1", c.spotShare)
-	case c.maxMoves < 0:
-		return usagef("--max-moves %d: must not be negative", c.maxMoves)
-	case !(c.minSavings >= 0):
-		return usagef("--min-savings %v: must not be negative", c.minSavings)
-	case c.horizon <= 0:
-		return usagef("--horizon %s: must be positive", c.horizon)
+	case c.limits.MaxMoves < 0:
+		return usagef("--max-moves %d: must not be negative", c.limits.MaxMoves)
+	case !(c.limits.MinSavings >= 0):
+		return usagef("--min-savings %v: must not be negative", c.limits.MinSavings)
+	case c.limits.Horizon <= 0:
+		return usagef("--horizon %s: must be positive", c.limits.Horizon)
 	case c.surge && !c.execute:
 		return usagef("--surge: requires --execute")
 	case c.execute && (len(c.Files) > 0 || c.At != "" || c.Output != "" || c.failOn != ""):
@@ -121,11 +119,11 @@ func (c *costing) plan(cmd *cobra.Command, least float64, client kubernetes.Inte
 	if err := cmp.Or(failed, err); err != nil {
 		return err
 	}
-	step := whatif.Step{Words: "rebalance cost --catalog " + strings.Join(c.catalog, ","), Catalog: catalog, Replace: true,
-		MaxMoves: c.maxMoves, MinSavings: c.minSavings, Horizon: c.horizon}
 	if cmd.Flags().Changed("spot-share") {
-		step.Spot = &c.spotShare
+		c.limits.Spot = &c.spotShare
 	}
+	words := "rebalance cost --catalog " + strings.Join(c.catalog, ",")
+	step := whatif.Step{Words: words, Catalog: catalog, Replace: true, Provision: c.limits}
 	c.Meter.Begin(cmd.ErrOrStderr(), "planning nodes")
 	plan, err := whatif.Run(w, []whatif.Step{step}, whatif.Options{Source: source,
 		Planning: func(words string) { c.Meter.Words("planning nodes: " + words) },

@@ -63,3 +63,18 @@ func List(n int, name func(i int) string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// Grouped groups the elements of a list with equal keys. Groups are in the order of their first
+// elements.
+func Grouped[T any, K comparable](list []T, key func(T) K) (groups [][]T) {
+	at := map[K]int{}
+	for _, element := range list {
+		k := key(element)
+		if _, known := at[k]; !known {
+			at[k] = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at[k]] = append(groups[at[k]], element)
+	}
+	return groups
+}

@@ -357,7 +357,7 @@ func (p *parts) readProvision(step *whatif.Step) error {
 	switch {
 	case !p.flags.Changed("spot-share"):
 	case p.spotShare >= 0 && p.spotShare <= 1:
-		step.Spot = &p.spotShare
+		step.Provision.Spot = &p.spotShare
 	default:
 		return usage.Errorf("provision --spot-share %v: must be from 0 to 1", p.spotShare)
 	}

@@ -176,13 +176,9 @@ func (a *RollAnswer) Write(out io.Writer, format string) error {
 		page.Heading("%s to roll in %s: %s leave, %s", answer.Count(a.Nodes, "node"),
 			answer.Count(len(a.Turns), "turn"), answer.Count(a.Pods, "pod"), answer.Count(a.Moves, "move"))
 		rows := [][]string{{"TURN", "NODES", "ZONE", "PODS", "SURGE", "NOTE"}}
-		reasons, order := map[string][]string{}, []string(nil)
-		note := func(why, pod string) {
-			if reasons[why] == nil {
-				order = append(order, why)
-			}
-			reasons[why] = append(reasons[why], pod)
-		}
+		type remark struct{ why, pod string }
+		var remarks []remark
+		note := func(why, pod string) { remarks = append(remarks, remark{why, pod}) }
 
 		for i := range a.Turns {
 			rows = append(rows, a.Turns[i].tableRow(i+1, note))
@@ -191,8 +187,8 @@ func (a *RollAnswer) Write(out io.Writer, format string) error {
 			page.Table("", rows)
 		}
 
-		for _, why := range order {
-			page.Line("%s: %s", why, answer.List(len(reasons[why]), func(i int) string { return reasons[why][i] }))
+		for _, same := range answer.Grouped(remarks, func(r remark) string { return r.why }) {
+			page.Line("%s: %s", same[0].why, answer.List(len(same), func(i int) string { return same[i].pod }))
 		}
 		if len(a.Again) > 0 {
 			page.Line("leave more than once: %s",

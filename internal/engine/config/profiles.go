@@ -154,9 +154,9 @@ func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[st
 	}
 	// The file's arguments are wrapped together with the state of the gate.
 	spread, _ := args["PodTopologySpread"].(*configv1.PodTopologySpreadArgs)
-	args["PodTopologySpread"] = &plugins.PodTopologySpreadArgs{PodTopologySpreadArgs: spread, Compare: options.CompareTolerations}
+	args["PodTopologySpread"] = &plugins.Gated[configv1.PodTopologySpreadArgs]{Args: spread, On: options.CompareTolerations}
 	devices, _ := args["DynamicResources"].(*configv1.DynamicResourcesArgs)
-	args["DynamicResources"] = &plugins.DynamicResourcesArgs{DynamicResourcesArgs: devices, Preempt: options.PreemptDevices}
+	args["DynamicResources"] = &plugins.Gated[configv1.DynamicResourcesArgs]{Args: devices, On: options.PreemptDevices}
 	return args
 }
 

@@ -208,7 +208,7 @@ func (gs *podGroups) describeGroup(g *groups.Group) *decision.Group {
 	d := &decision.Group{
 		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: gs.progress.isStarted(g),
 	}
-	d.Placed, d.Bound = gs.progress.countPlaced(g)
+	d.Placed, d.Bound = gs.progress.countPlaced(g), gs.progress.countBound(g)
 	if d.Scheduled {
 		return d
 	}

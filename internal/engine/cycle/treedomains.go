@@ -246,8 +246,7 @@ func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, er
 // countBefore counts the pods below a composite that have nodes before the composite is placed.
 func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 	for _, g := range c.Leaves() {
-		placed, _ := t.podGroups.progress.countPlaced(g)
-		count += placed
+		count += t.podGroups.progress.countPlaced(g)
 	}
 	return count
 }

@@ -108,11 +108,10 @@ func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite 
 // given up as a whole because some of its pods are bound.
 func (gs *podGroups) isHeld(child groups.Child) bool {
 	if g := child.Group; g != nil {
-		placed, bound := gs.progress.countPlaced(g)
-		return placed >= leastOf(g) || bound > 0 || gs.progress.isStarted(g)
+		return gs.progress.isSettled(child) || gs.progress.countBound(g) > 0
 	}
 	for _, g := range child.Composite.Leaves() {
-		if _, bound := gs.progress.countPlaced(g); bound > 0 {
+		if gs.progress.countBound(g) > 0 {
 			return true
 		}
 	}

@@ -90,10 +90,8 @@ func kindOf(r Resource) int {
 	if r == AssignedPod || r == UnscheduledPod || r == TargetPod {
 		r = Pod
 	}
-	for i := range kinds {
-		if kinds[i] == r {
-			return i
-		}
+	if i := slices.Index(kinds[:], r); i >= 0 {
+		return i
 	}
 	return len(kinds) - 1
 }

@@ -356,13 +356,9 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 // interests are incomplete. The gate of a gated pod is called again. If the pod stays gated, Flush
 // waits another MaxWait before the next call.
 func (q *Queue) Flush(now time.Time) {
-	var overdue []*Item
-	for _, item := range q.items {
-		if item.group != nil && now.Sub(pacing.Later(item.returned, item.flushed)) >= q.MaxWait {
-			overdue = append(overdue, item)
-		}
-	}
-	slices.SortFunc(overdue, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
+	overdue := q.SortedIf(func(item *Item) bool {
+		return item.group != nil && now.Sub(pacing.Later(item.returned, item.flushed)) >= q.MaxWait
+	})
 	for _, item := range overdue {
 		item.Overdue, item.flushed = true, now
 		q.wakeItem(item, WaitedForTooLong, now)

@@ -252,13 +252,8 @@ func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 // same number of topology spread constraints, and the same affinity. An edit identifies elements of
 // these lists by index.
 func sameContainers(a, b *v1.PodSpec) bool {
-	names := func(list []v1.Container) (names []string) {
-		for i := range list {
-			names = append(names, list[i].Name)
-		}
-		return names
-	}
-	return slices.Equal(names(a.Containers), names(b.Containers)) && slices.Equal(names(a.InitContainers), names(b.InitContainers)) &&
+	sameName := func(a, b v1.Container) bool { return a.Name == b.Name }
+	return slices.EqualFunc(a.Containers, b.Containers, sameName) && slices.EqualFunc(a.InitContainers, b.InitContainers, sameName) &&
 		len(a.TopologySpreadConstraints) == len(b.TopologySpreadConstraints) && reflect.DeepEqual(a.Affinity, b.Affinity)
 }
 
@@ -268,12 +263,11 @@ func patchOf(p *v1.Pod, alter func(*v1.Pod)) string {
 	after := p.DeepCopy()
 	alter(after)
 	made := mergePatch(p, after, v1.Pod{})
-	before, err := json.Marshal(p)
-	if err != nil || len(made) == 0 || string(made) == "{}" {
+	if len(made) == 0 || string(made) == "{}" {
 		return ""
 	}
 	short := jsonOf(withoutOrder(parseFields(string(made))))
-	merged, err := strategicpatch.StrategicMergePatch(before, []byte(short), v1.Pod{})
+	merged, err := strategicpatch.StrategicMergePatch([]byte(jsonOf(p)), []byte(short), v1.Pod{})
 	var got v1.Pod
 	if err != nil || json.Unmarshal(merged, &got) != nil || !reflect.DeepEqual(parseFields(jsonOf(&got)), parseFields(jsonOf(after))) {
 		return ""

@@ -243,13 +243,11 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 }
 
 // removeEdit removes pods. It models removals that happen anyway, and is not published.
-func (b *bench) removeEdit(pods []*cluster.Pod) *edit { return &edit{delete: pods} }
-
 // deletePods deletes pods. If a disruption budget does not allow the deletion, the text mentions it
 // and the edit has no command. The size grows with the number of pods and with the losses: a pod
 // without a replacement, a pod at least as important as the pending one, a violated budget.
 func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
-	e := b.removeEdit(pods)
+	e := &edit{delete: pods}
 	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name}
 	e.size = 30 + 10*len(pods)
 	var commands []string
@@ -316,15 +314,7 @@ func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 
 // mergePatch returns the strategic merge patch between two objects; nil if it cannot be computed.
 func mergePatch[T any](before, after any, kind T) json.RawMessage {
-	a, err := json.Marshal(before)
-	if err != nil {
-		return nil
-	}
-	b, err := json.Marshal(after)
-	if err != nil {
-		return nil
-	}
-	p, err := strategicpatch.CreateTwoWayMergePatch(a, b, kind)
+	p, err := strategicpatch.CreateTwoWayMergePatch([]byte(jsonOf(before)), []byte(jsonOf(after)), kind)
 	if err != nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -277,14 +278,8 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 		}
 	}
 
-	for low+1 < high {
-		if mid := (low + high) / 2; f.tryEdits(with(mid)) == "" {
-			low = mid
-		} else {
-			high = mid
-		}
-	}
-	return with(high)
+	between := sort.Search(int(high-low-1), func(i int) bool { return f.tryEdits(with(low+1+int32(i))) != "" })
+	return with(low + 1 + int32(between))
 }
 
 // podAffinity proposes preferring a required term, deleting the pods that violate it, or starting

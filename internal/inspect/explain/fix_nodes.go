@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -140,28 +141,22 @@ func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 // first, and proposes the first two that help. Nodes of one kind may differ in the label with the
 // node's name.
 func (f *fixer) newNodes(like []verdict) (edits []*edit) {
-	kinds := map[cluster.Parts]*v1.Node{}
-	var order []cluster.Parts
-	for i := range like {
-		n := like[i].node
-		key := cluster.Parts{Labels: n.Labels, Size: n.Size}
-		if kinds[key] == nil {
-			kinds[key] = f.w.Node(n.Name)
-			order = append(order, key)
-		}
+	var kinds []*v1.Node
+	kindOf := func(v verdict) cluster.Parts { return cluster.Parts{Labels: v.node.Labels, Size: v.node.Size} }
+	for _, same := range answer.Grouped(like, kindOf) {
+		kinds = append(kinds, f.w.Node(same[0].node.Name))
 	}
 
 	// The smallest node that helps costs the least.
-	slices.SortStableFunc(order, func(a, b cluster.Parts) int {
-		x, y := kinds[a].Status.Allocatable, kinds[b].Status.Allocatable
-		return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory()), cmp.Compare(kinds[a].Name, kinds[b].Name))
+	slices.SortStableFunc(kinds, func(a, b *v1.Node) int {
+		x, y := a.Status.Allocatable, b.Status.Allocatable
+		return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory()), cmp.Compare(a.Name, b.Name))
 	})
 
 	// Clusters have few kinds of nodes, but if a label has a different value on every node, each
 	// node is a kind of its own.
 	const tried, wanted = 24, 2
-	for _, key := range order[:min(tried, len(order))] {
-		like := kinds[key]
+	for _, like := range kinds[:min(tried, len(kinds))] {
 		e := &edit{
 			Change: Change{Kind: "AddNode", Object: "node/" + like.Name, Text: "add one more node like " + like.Name},
 			size:   60, add: simulate.NodeLike(like, like.Name+"-more"), like: like.Name,

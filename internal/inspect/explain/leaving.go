@@ -49,14 +49,14 @@ func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 	}
 
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: waiting}
-	node := b.tryEdits(b.removeEdit(pods))
+	node := b.tryEdits(&edit{delete: pods})
 	// The pod still does not fit, or not on its nominated node.
 	if node == "" || nominated != nil && node != nominated.Name {
 		return nil
 	}
 	// Pods leaving other nodes are irrelevant, unless they affect spread or affinity.
 	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return p.Node.Name != node })
-	if len(there) > 0 && b.tryEdits(b.removeEdit(there)) == node {
+	if len(there) > 0 && b.tryEdits(&edit{delete: there}) == node {
 		pods = there
 	}
 	return leavingOf(e.w, node, pods, e.pod.Nominated == node)

@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/json"
@@ -100,13 +101,9 @@ func (d document) isPlainJSON(into any) bool {
 // Faults are reported with file, line and field. Any fault makes the whole catalog fail, because a
 // catalog with a missing offer would silently yield a more expensive plan.
 func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
-	var documents []document
-	for _, path := range paths {
-		read, err := readFile(path, stdin)
-		if err != nil {
-			return nil, err
-		}
-		documents = append(documents, read...)
+	documents, err := readFiles(paths, stdin)
+	if err != nil {
+		return nil, err
 	}
 	return assemble(documents, paths)
 }
@@ -185,6 +182,18 @@ func (c *Catalog) finish(pools []*nodePool, types []*instanceType, paths []strin
 	return nil
 }
 
+// readFiles returns the documents of files and folders.
+func readFiles(paths []string, stdin io.Reader) (list []document, err error) {
+	for _, path := range paths {
+		read, err := readFile(path, stdin)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, read...)
+	}
+	return list, nil
+}
+
 // readFile returns the documents of a file, or of the files in a folder with the extensions .yaml,
 // .yml and .json. It skips subfolders.
 func readFile(path string, stdin io.Reader) ([]document, error) {
@@ -201,17 +210,13 @@ func readFile(path string, stdin io.Reader) ([]document, error) {
 		if err != nil {
 			return nil, err
 		}
-		var list []document
+		var files []string
 		for _, e := range entries {
 			if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(e.Name()))) {
-				read, err := readFile(filepath.Join(path, e.Name()), stdin)
-				if err != nil {
-					return nil, err
-				}
-				list = append(list, read...)
+				files = append(files, filepath.Join(path, e.Name()))
 			}
 		}
-		return list, nil
+		return readFiles(files, stdin)
 	}
 
 	// A pipe or a device might never end.
@@ -234,25 +239,14 @@ const mostBytes = 64 << 20
 
 // documentsOf splits a text at lines beginning with "---", and drops empty documents.
 func documentsOf(path, text string) (list []document) {
-	line, from := 0, 0
-	var lines []string
-	flush := func() {
-		if strings.TrimSpace(strings.Join(lines, "")) != "" {
-			list = append(list, document{path, strings.Join(lines, ""), from})
+	from := 0
+	for _, part := range strings.Split("\n"+text, "\n---") {
+		// A part begins with the rest of its separator's line.
+		if _, content, _ := strings.Cut(part, "\n"); strings.TrimSpace(content) != "" {
+			list = append(list, document{path, content, from})
 		}
-		lines, from = nil, line
+		from += strings.Count(part, "\n") + 1
 	}
-
-	for l := range strings.Lines(text) {
-		line++
-		if strings.HasPrefix(l, "---") {
-			flush()
-			continue
-		}
-		lines = append(lines, l)
-	}
-
-	flush()
 	return list
 }
 
@@ -343,15 +337,7 @@ func kindOf(text string) string {
 // for the result. It allows reading the cluster at the same time, since catalogs are large. Every
 // call of wait returns the same result.
 func ReadAside(paths []string, stdin io.Reader) (wait func() (*Catalog, error)) {
-	var catalog *Catalog
-	var err error
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		catalog, err = ReadCatalog(paths, stdin)
-	}()
-	return func() (*Catalog, error) {
-		<-ended
-		return catalog, err
-	}
+	wait = sync.OnceValues(func() (*Catalog, error) { return ReadCatalog(paths, stdin) })
+	go wait()
+	return wait
 }

@@ -10,11 +10,9 @@ import (
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -158,23 +156,15 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 		return nil, why, nil
 	}
 	spot := shareOfSpot(w)
-	var made []metav1.Object
-	for _, n := range e.Nodes {
-		made = append(made, r.p.catalog.Offers[n.offer].named(n.Name, w))
-	}
-	if _, err := w.Apply(manifest.Assemble("the exchange", made)); err != nil {
+	if err := r.p.catalog.add(w, e.Nodes); err != nil {
 		return nil, "", err
 	}
-	// Pending pods may take the new nodes first, like in a live cluster.
-	w.Settle()
 
+	stuck, e.MoveCost = map[string]string{}, 0
 	for _, name := range e.Gone { // so that no successor lands on another node to be removed
 		if _, err := w.Do(&simulate.Operation{Cordon: &simulate.Nodes{Node: name}}); err != nil {
 			return nil, "", err
 		}
-	}
-	stuck, e.MoveCost = map[string]string{}, 0
-	for _, name := range e.Gone {
 		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
 	}
 	for _, name := range e.Gone {
@@ -195,6 +185,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 			}
 		}
 		if stuck[name] != "" {
+			why = cmp.Or(why, stuck[name])
 			continue
 		}
 		// Remove the node only when it is empty; DaemonSet pods are removed with it.
@@ -204,10 +195,8 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
 	}
 
-	for _, name := range e.Gone {
-		if stuck[name] != "" {
-			return stuck, stuck[name], w.Err()
-		}
+	if why != "" {
+		return stuck, why, w.Err()
 	}
 	// A previously exceeded share must not grow.
 	if after := shareOfSpot(w); r.o.Spot != nil && after > max(spot, *r.o.Spot)+tiny {

@@ -9,11 +9,9 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -178,16 +176,12 @@ type Scored struct {
 func (p *Plan) Score(w *simulate.World, o Options) error {
 	m := newMaker(w, p.catalog, o)
 	m.scored = true
-	var made []metav1.Object
 	for _, n := range p.Nodes {
-		made = append(made, p.catalog.Offers[n.offer].named(n.Name, w))
 		m.bought, m.named[n.Name] = append(m.bought, n.offer), true
 	}
-
-	if _, err := w.Apply(manifest.Assemble("the plan", made)); err != nil {
+	if err := p.catalog.add(w, p.Nodes); err != nil {
 		return err
 	}
-	w.Settle()
 
 	// Pods that are also pending in the plan are not attributed to the scores.
 	before := p.pendingNames()

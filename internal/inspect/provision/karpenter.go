@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -105,7 +106,12 @@ type nodeClaimTemplate struct {
 type nodeClaim struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	Spec              map[string]any `json:"spec"`
+	Spec              struct {
+		nodeClaimSpec
+		Resources struct {
+			Requests v1.ResourceList `json:"requests"`
+		} `json:"resources"`
+	} `json:"spec"`
 }
 
 // nodeClaimSpec holds the taints and requirements relevant to pods. The rest is copied to
@@ -148,7 +154,7 @@ func (p *nodePool) check() error {
 			return fmt.Errorf("%s.values: required with operator %s", at, r.Operator)
 		}
 		if slices.Contains([]v1.NodeSelectorOperator{"Gt", "Lt", "Gte", "Lte"}, r.Operator) {
-			if _, err := strconv.ParseInt(first(r.Values), 10, 64); len(r.Values) != 1 || err != nil {
+			if _, err := strconv.ParseInt(strings.Join(r.Values, ","), 10, 64); err != nil {
 				return fmt.Errorf("%s.values: %q: must be one whole number with operator %s", at, r.Values, r.Operator)
 			}
 		}
@@ -157,20 +163,12 @@ func (p *nodePool) check() error {
 	return nil
 }
 
-// first returns the first value, or "".
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
-}
-
 // allows reports whether a label with this value meets the requirement. exists is false for a label
 // missing on a node. Comparisons need an integer on both sides, as with node affinity.
 func (r *requirement) allows(value string, exists bool) bool {
 	// check has verified that the values of a comparison are one integer.
 	number, err := strconv.ParseInt(value, 10, 64)
-	bound, _ := strconv.ParseInt(first(r.Values), 10, 64)
+	bound, _ := strconv.ParseInt(strings.Join(r.Values, ","), 10, 64)
 	whole := exists && err == nil
 
 	switch r.Operator {

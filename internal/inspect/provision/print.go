@@ -22,27 +22,23 @@ import (
 )
 
 // lot is a group of similar nodes to be bought. cpu and memory are sums of the percentages of its
-// nodes; divided by count, they are averages.
+// nodes; divided by their number, they are averages.
 type lot struct {
 	Node
-	count, pods int
+	nodes       []Node
+	pods        int
 	cpu, memory float64
 }
 
 // Print writes the plan for people. With wide, it lists every node and its pods. It prints the most
 // important part first: the price, then the purchases, and last the pods that stay pending.
 func (p *Plan) Print(text *answer.Page, wide bool) {
-	switch {
-	case len(p.Nodes) == 0 && len(p.Pending) == 0:
-		text.Line("Nothing is pending: no node is needed.")
-	case len(p.Nodes) == 0:
-		text.Line("No node of the catalog helps.")
-	default:
-		text.Line("%s for %s: %.4g an hour, %.0f a month; %s.", answer.Count(len(p.Nodes), "new node"),
-			answer.Count(p.Pods, "pod"), p.Hour, p.Month, p.bound())
+	if len(p.Nodes) == 0 {
+		text.Line("%s.", p.headline())
+	} else {
+		text.Line("%s; %s.", p.headline(), p.bound())
 		lots(text, p.Nodes)
 	}
-
 	if p.Spot != nil && len(p.Nodes) > 0 {
 		text.Line("Spot then has %.1f %% of the CPU of all nodes (limit %.1f %%).", p.Spot.Percent, p.Spot.Most)
 	}
@@ -146,7 +142,7 @@ func addedNodes(nodes []Node, wide bool) string {
 	var list []string
 	if !wide && len(nodes) > mostNames {
 		for _, l := range sorted(nodes) {
-			list = append(list, fmt.Sprintf("%d %s", l.count, cmp.Or(l.Type, l.Pool)))
+			list = append(list, fmt.Sprintf("%d %s", len(l.nodes), cmp.Or(l.Type, l.Pool)))
 		}
 	} else {
 		for _, n := range nodes {
@@ -168,9 +164,9 @@ func (r *Replaced) quality() string {
 func lots(text *answer.Page, nodes []Node) {
 	rows := [][]string{{"NODES", "POOL", "TYPE", "ZONE", "CAPACITY", "EACH/H", "TOGETHER/H", "PODS", "CPU", "MEMORY"}}
 	for _, l := range sorted(nodes) {
-		n := float64(l.count)
+		n := float64(len(l.nodes))
 		rows = append(rows, []string{
-			fmt.Sprint(l.count), l.Pool, dash(l.Type), dash(l.Zone), dash(l.CapacityType),
+			fmt.Sprint(len(l.nodes)), l.Pool, dash(l.Type), dash(l.Zone), dash(l.CapacityType),
 			fmt.Sprintf("%.4g", l.Price), fmt.Sprintf("%.4g", l.Price*n),
 			fmt.Sprint(l.pods), bar(l.cpu / n), bar(l.memory / n),
 		})
@@ -188,28 +184,23 @@ func bar(percent float64) string {
 // dash replaces an empty cell.
 func dash(text string) string { return cmp.Or(text, "-") }
 
-// kind returns the properties shared by similar nodes. Nodes of the same kind share a line.
-func (n *Node) kind() string {
-	return fmt.Sprintf("%q %q %q %q %v", n.Pool, n.Type, n.Zone, n.CapacityType, n.Price)
-}
-
 // sorted groups similar nodes, the most expensive group first.
 func sorted(nodes []Node) (lots []*lot) {
-	at := map[string]*lot{}
-	for _, n := range nodes {
-		key := n.kind()
-		l := at[key]
-		if l == nil {
-			l = &lot{Node: n}
-			at[key] = l
-			lots = append(lots, l)
-		}
-		l.count++
-		l.pods += len(n.Pods)
-		l.cpu += n.CPU
-		l.memory += n.Memory
+	kind := func(n Node) string {
+		return fmt.Sprintf("%q %q %q %q %v", n.Pool, n.Type, n.Zone, n.CapacityType, n.Price)
 	}
-	slices.SortStableFunc(lots, func(a, b *lot) int { return cmp.Compare(b.Price*float64(b.count), a.Price*float64(a.count)) })
+	for _, nodes := range answer.Grouped(nodes, kind) {
+		l := &lot{Node: nodes[0], nodes: nodes}
+		for _, n := range nodes {
+			l.pods += len(n.Pods)
+			l.cpu += n.CPU
+			l.memory += n.Memory
+		}
+		lots = append(lots, l)
+	}
+	slices.SortStableFunc(lots, func(a, b *lot) int {
+		return cmp.Compare(b.Price*float64(len(b.nodes)), a.Price*float64(len(a.nodes)))
+	})
 	return lots
 }
 
@@ -225,32 +216,25 @@ func (p *Plan) each(text *answer.Page) {
 	}
 }
 
+// staying counts the pods that stay pending.
+func (p *Plan) staying() string {
+	if len(p.Pending) == 1 {
+		return "1 pod stays pending"
+	}
+	return answer.Count(len(p.Pending), "pod") + " stay pending"
+}
+
 // pending lists the pods that stay pending, grouped by reason.
 func (p *Plan) pending(text *answer.Page) {
 	if len(p.Pending) == 0 {
 		return
 	}
 	text.Line("")
-	verb := "stay"
-	if len(p.Pending) == 1 {
-		verb = "stays"
-	}
-
-	text.Warning("%s %s pending:", answer.Count(len(p.Pending), "pod"), verb)
-	// Reasons are in order of first occurrence.
-	var order []string
-	by := map[string][]string{}
-	for _, w := range p.Pending {
-		if by[w.Message] == nil {
-			order = append(order, w.Message)
-		}
-		by[w.Message] = append(by[w.Message], w.Namespace+"/"+w.Name)
-	}
-
+	text.Warning("%s:", p.staying())
 	rows := [][]string{{"PODS", "WHY"}}
-	for _, message := range order {
-		names := by[message]
-		rows = append(rows, []string{answer.List(len(names), func(i int) string { return names[i] }), message})
+	for _, pods := range answer.Grouped(p.Pending, func(w Waiting) string { return w.Message }) {
+		names := answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
+		rows = append(rows, []string{names, pods[0].Message})
 	}
 	text.Table("  ", rows)
 }
@@ -307,30 +291,14 @@ func (p *Plan) claim(n Node, offer *Offer) *nodeClaim {
 	labels := map[string]string{nodePoolLabel: pool.Name}
 	maps.Copy(labels, pool.claim.Metadata.Labels)
 
-	spec := map[string]any{
-		"requirements": requirementsOf(pool, offer), "nodeClassRef": pool.claim.Spec.NodeClassRef,
-		"resources": map[string]any{"requests": offer.Node.Status.Allocatable},
-	}
-
-	if len(pool.claim.Spec.Taints) > 0 {
-		spec["taints"] = pool.claim.Spec.Taints
-	}
-	if len(pool.claim.Spec.StartupTaints) > 0 {
-		spec["startupTaints"] = pool.claim.Spec.StartupTaints
-	}
-
-	// Omit fields omitted by the pool.
-	for name, value := range map[string]any{"expireAfter": pool.claim.Spec.ExpireAfter,
-		"terminationGracePeriod": pool.claim.Spec.TerminationGracePeriod} {
-		if value != nil {
-			spec[name] = value
-		}
-	}
-
-	return &nodeClaim{
+	claim := &nodeClaim{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "karpenter.sh/v1", Kind: "NodeClaim"},
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: maps.Clone(pool.claim.Metadata.Annotations)}, Spec: spec,
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: labels, Annotations: maps.Clone(pool.claim.Metadata.Annotations)},
 	}
+	claim.Spec.nodeClaimSpec = pool.claim.Spec
+	claim.Spec.Requirements = requirementsOf(pool, offer)
+	claim.Spec.Resources.Requests = offer.Node.Status.Allocatable
+	return claim
 }
 
 // requirementsOf returns the pool's requirements with the plan's choices.

@@ -46,10 +46,10 @@ func tileOf(nodes int) int {
 // It is one file without scripts, fonts or links, and follows the reader's light or dark mode. A
 // tooltip on each node shows its name. The colours of CPU and memory also differ in brightness.
 func (p *Plan) WriteSVG(out io.Writer) error {
-	lots := drawnLots(p.Nodes)
+	lots := sorted(p.Nodes)
 	tile := tileOf(len(p.Nodes))
 	each := (pictureWidth - margin - tilesLeft) / (tile + tileGap) // nodes per line
-	heightOf := func(l *drawnLot) int {
+	heightOf := func(l *lot) int {
 		return max((len(l.nodes)+each-1)/each*(tile+tileGap), 30) + rowGap
 	}
 	height := headHeight + margin
@@ -75,11 +75,7 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 		top += heightOf(l)
 	}
 	if len(p.Pending) > 0 {
-		verb := "stay"
-		if len(p.Pending) == 1 {
-			verb = "stays"
-		}
-		fmt.Fprintf(b, `<text x="%d" y="%d">%s %s pending</text>`+"\n", margin, top+16, answer.Count(len(p.Pending), "pod"), verb)
+		fmt.Fprintf(b, `<text x="%d" y="%d">%s</text>`+"\n", margin, top+16, p.staying())
 	}
 	b.WriteString("</svg>\n")
 	return b.Flush()
@@ -112,39 +108,20 @@ func (p *Plan) drawHead(b io.Writer) {
 	}
 }
 
-// drawnLot is a group of similar nodes, the fullest first.
-type drawnLot struct {
-	*lot
-	nodes []Node
-}
-
-// drawnLots returns the lots of a plan in the order of its table.
-func drawnLots(nodes []Node) (list []*drawnLot) {
-	of := map[string][]Node{}
-	for _, n := range nodes {
-		of[n.kind()] = append(of[n.kind()], n)
-	}
-	for _, l := range sorted(nodes) {
-		alike := of[l.kind()]
-		slices.SortStableFunc(alike, func(a, b Node) int { return cmp.Compare(b.CPU+b.Memory, a.CPU+a.Memory) })
-		list = append(list, &drawnLot{lot: l, nodes: alike})
-	}
-	return list
-}
-
-// draw draws the lot's description and each of its nodes.
+// draw draws the lot's description and each of its nodes, the fullest first.
 //
 // A node is a square with two bars rising from its lower edge: CPU on the left, memory on the
 // right. top is the upper edge of the lot, tile is the side of a square, and each is the number of
 // squares per line.
-func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
-	name := fmt.Sprintf("%d × %s", l.count, cmp.Or(l.Type, l.Pool))
+func (l *lot) draw(b io.Writer, top, tile, each int) {
+	name := fmt.Sprintf("%d × %s", len(l.nodes), cmp.Or(l.Type, l.Pool))
 	more := slices.DeleteFunc([]string{l.Zone, l.CapacityType, fmt.Sprintf("%.4g an hour each", l.Price)},
 		func(text string) bool { return text == "" })
 	fmt.Fprintf(b, `<text x="%d" y="%d" font-weight="bold">%s</text><text class="dim" x="%d" y="%d">%s</text>`+"\n",
 		margin, top+12, html.EscapeString(shortened(name)), margin, top+27, html.EscapeString(shortened(strings.Join(more, ", "))))
 
-	for i, n := range l.nodes {
+	fullest := slices.SortedStableFunc(slices.Values(l.nodes), func(a, b Node) int { return cmp.Compare(b.CPU+b.Memory, a.CPU+a.Memory) })
+	for i, n := range fullest {
 		x, y := tilesLeft+i%each*(tile+tileGap), top+i/each*(tile+tileGap)
 		fmt.Fprintf(b, `<g><title>%s: %s, CPU %.0f %%, memory %.0f %%</title><rect class="node" x="%d" y="%d" width="%d" height="%d"/>`,
 			html.EscapeString(n.Name), answer.Count(len(n.Pods), "pod"), n.CPU, n.Memory, x, y, tile, tile)

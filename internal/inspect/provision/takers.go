@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -313,6 +314,19 @@ func (m *maker) node(offer int) *v1.Node {
 	})
 	m.bought, m.named[name] = append(m.bought, offer), true
 	return node
+}
+
+// add adds bought nodes to a world. Pending pods may take them first, like in a live cluster.
+func (c *Catalog) add(w *simulate.World, nodes []Node) error {
+	var made []metav1.Object
+	for _, n := range nodes {
+		made = append(made, c.Offers[n.offer].named(n.Name, w))
+	}
+	_, err := w.Apply(manifest.Assemble("the plan", made))
+	if err == nil {
+		w.Settle()
+	}
+	return err
 }
 
 // named returns a node of the offer with this name, created at the world's current time.

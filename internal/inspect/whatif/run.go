@@ -28,12 +28,8 @@ type Step struct {
 	Scored bool
 	// Replace allows removing existing nodes, or exchanging them for cheaper ones.
 	Replace bool
-	// MaxMoves, MinSavings and Horizon limit Replace; see [provision.Options].
-	MaxMoves   int
-	MinSavings float64
-	Horizon    time.Duration
-	// Spot, if set, is the largest share of spot capacity in the total CPU.
-	Spot *float64
+	// Provision configures the plan; Options.Planning is its Progress.
+	Provision provision.Options
 }
 
 // Options limit the forecast. The zero value advances until the cluster is quiet, within limits.
@@ -182,8 +178,8 @@ func (f *Forecast) planNodes(w *simulate.World, steps []Step, o Options) (err er
 		return nil
 	}
 	last := steps[len(steps)-1]
-	planning := provision.Options{Progress: o.Planning, Spot: last.Spot, MaxMoves: last.MaxMoves,
-		MinSavings: last.MinSavings, Horizon: last.Horizon}
+	planning := last.Provision
+	planning.Progress = o.Planning
 	if f.Provision, err = provision.Make(w, last.Catalog, planning); err != nil {
 		return err
 	}

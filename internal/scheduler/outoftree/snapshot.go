@@ -5,6 +5,7 @@ package outoftree
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -167,19 +168,17 @@ func (s *snapshot) buildList() {
 	}
 
 	s.affine = sync.OnceValue(func() []fwk.NodeInfo {
-		return s.infosThat(func(n *nodeInfo) bool { return len(n.affine) > 0 })
+		return slices.DeleteFunc(slices.Clone(s.list), func(n fwk.NodeInfo) bool { return len(n.GetPodsWithAffinity()) == 0 })
 	})
 	s.antiAffine = sync.OnceValue(func() []fwk.NodeInfo {
-		return s.infosThat(func(n *nodeInfo) bool { return len(n.antiAffine) > 0 })
+		return slices.DeleteFunc(slices.Clone(s.list),
+			func(n fwk.NodeInfo) bool { return len(n.GetPodsWithRequiredAntiAffinity()) == 0 })
 	})
 
 	s.placed = sync.OnceValue(func() map[types.UID]*v1.Pod {
 		pods := map[types.UID]*v1.Pod{}
-		for _, info := range s.infos {
-			if info == nil {
-				continue
-			}
-			for _, p := range info.pods {
+		for _, info := range s.list {
+			for _, p := range info.GetPods() {
 				pods[p.GetPod().UID] = p.GetPod()
 			}
 		}
@@ -188,26 +187,13 @@ func (s *snapshot) buildList() {
 
 	s.claims = sync.OnceValue(func() sets.Set[string] {
 		used := sets.New[string]()
-		for _, info := range s.infos {
-			if info == nil {
-				continue
-			}
-			for claim := range info.claims {
+		for _, info := range s.list {
+			for claim := range info.GetPVCRefCounts() {
 				used.Insert(claim)
 			}
 		}
 		return used
 	})
-}
-
-// infosThat lists the NodeInfos that satisfy the predicate.
-func (s *snapshot) infosThat(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
-	for _, info := range s.infos {
-		if info != nil && are(info) {
-			list = append(list, info)
-		}
-	}
-	return list
 }
 
 // listNominated records the pending pods by their nominated node. The store's lock is held.

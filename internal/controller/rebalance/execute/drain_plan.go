@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/response"
 )
@@ -95,15 +96,12 @@ func (o *DrainOptions) prevents(refused []rebalance.Kept, stranded, pods int) st
 //	cannot delete Pods with local storage (use --delete-emptydir-data to override): web/a, web/b
 func refusals(list []rebalance.Kept) string {
 	var reasons []string
-	names := map[string][]string{}
-	for _, k := range list {
-		if names[k.Why] == nil {
-			reasons = append(reasons, k.Why)
+	for _, pods := range answer.Grouped(list, func(k rebalance.Kept) string { return k.Why }) {
+		var names []string
+		for _, k := range pods {
+			names = append(names, k.Namespace+"/"+k.Name)
 		}
-		names[k.Why] = append(names[k.Why], k.Namespace+"/"+k.Name)
-	}
-	for i, why := range reasons {
-		reasons[i] = why + ": " + strings.Join(names[why], ", ")
+		reasons = append(reasons, pods[0].Why+": "+strings.Join(names, ", "))
 	}
 	return strings.Join(reasons, "; ")
 }

@@ -21,9 +21,7 @@ import (
 // of the search when it returns.
 func (s *search) dive(left []int, pool []*pattern, bins []int, limit float64) []*pattern {
 	left = slices.Clone(left)
-	used, spent := s.used, s.spent
-	s.used, s.spent = slices.Clone(used), slices.Clone(spent)
-	defer func() { s.used, s.spent = used, spent }()
+	defer s.try()()
 
 	var taken, done []*pattern
 	cost := 0.0
@@ -79,6 +77,13 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, limit float64) []
 		return taken
 	}
 	return done
+}
+
+// try begins a trial, in which countOff may count bins. restore ends it, and reverts the counts.
+func (s *search) try() (restore func()) {
+	used, spent := s.used, s.spent
+	s.used, s.spent = slices.Clone(used), slices.Clone(spent)
+	return func() { s.used, s.spent = used, spent }
 }
 
 // countOff subtracts a bin's contents from the numbers in left, and counts the bin as used. left

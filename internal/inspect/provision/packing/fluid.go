@@ -82,16 +82,12 @@ func newSpreading(f *filler, counts []int) *spreading {
 	}
 
 	g.lead()
-	leads := make([]bool, len(g.bins))
-	for _, at := range g.leaders {
-		leads[at] = true
-	}
-
 	for at, bin := range g.bins {
+		_, leads := slices.BinarySearch(g.leaders, at)
 		for _, i := range f.items[bin] {
 			if counts[i] > 0 {
 				g.at[i] = append(g.at[i], at)
-				if leads[at] {
+				if leads {
 					g.leading[i] = append(g.leading[i], at)
 				}
 			}
@@ -337,11 +333,8 @@ func worth(values []float64, counts []int) (sum float64) {
 // usual returns the highest value per size among the things without a group. It is the worth of
 // room without groups, and the starting point for the groups' charges.
 func (f *filler) usual(bin int, values []float64, counts []int) (best float64) {
-	for r, room := range f.p.Bins[bin].Room {
-		if f.full[r] = 0; room > 0 {
-			f.full[r] = 1 / float64(room)
-		}
-	}
+	f.empty(bin)
+	f.measure()
 	for _, i := range f.items[bin] {
 		if counts[i] > 0 && len(f.groups[i]) == 0 {
 			best = max(best, values[i]/(f.share(i)+tiny))

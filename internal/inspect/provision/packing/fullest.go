@@ -70,7 +70,6 @@ func (f *filler) fillBest(bin int, values []float64, left []int, target float64,
 		return nil, min(max(k.open, k.most), ceiling)
 	}
 
-	f.parts = f.parts[:0]
 	for at, n := range k.best {
 		if n > 0 {
 			f.parts = append(f.parts, Part{k.list[at].item, n})

@@ -75,9 +75,7 @@ func (s *search) count(p *pattern, n int) {
 // and fast; dive is better but slow. It leaves out things that fit no purchasable bin.
 func (s *search) rest(left []int, bins []int) []*pattern {
 	left = slices.Clone(left)
-	used, spent := slices.Clone(s.used), slices.Clone(s.spent)
-	defer func() { s.used, s.spent = used, spent }()
-	s.used, s.spent = slices.Clone(used), slices.Clone(spent)
+	defer s.try()()
 	var taken, done []*pattern
 	cost, least := 0.0, math.Inf(1)
 
@@ -89,7 +87,7 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 		best := s.best(left, bins)
 		if best == nil {
 			// None of the preferred bins that may be bought takes any of the remaining things.
-			if best = s.best(left, nil); best == nil {
+			if best = s.best(left, s.useful); best == nil {
 				break
 			}
 		}
@@ -97,13 +95,7 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 		if cost += best.price; cost >= least {
 			return done
 		}
-		s.used[best.bin]++
-		for i, l := range s.p.Limits {
-			s.spent[i] += l.Costs[best.bin]
-		}
-		for _, part := range best.parts {
-			left[part.Item] -= part.Count
-		}
+		s.countOff(best, left)
 	}
 
 	if done != nil && (least <= cost || slices.Max(left) > 0) {
@@ -112,23 +104,16 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 	return taken
 }
 
-// best returns the filling of the bins (nil: of all) with the highest ratio of worth to price. It
+// best returns the filling of the bins with the highest ratio of worth to price. It
 // compares ratios by products, so a free bin is better than any other.
 func (s *search) best(left []int, bins []int) (best *pattern) {
-	consider := func(bin int) {
+	for _, bin := range bins {
 		if !s.allows(bin) {
-			return
+			continue
 		}
 		if f := s.f.fill(bin, s.values, left); f != nil && (best == nil || f.value*best.price > best.value*f.price) {
 			best = f
 		}
-	}
-
-	if bins == nil {
-		bins = s.useful
-	}
-	for _, bin := range bins {
-		consider(bin)
 	}
 	return best
 }
@@ -167,8 +152,7 @@ func (p *Problem) total(parts []Part) []int64 {
 // takesAll reports whether a bin takes all of the parts together. It uses the filler's scratch
 // space.
 func (s *search) takesAll(bin int, parts []Part) bool {
-	copy(s.f.room, s.p.Bins[bin].Room)
-	copy(s.f.spare, s.f.spares)
+	s.f.empty(bin)
 	for _, part := range parts {
 		if !s.f.mayTake(bin, part.Item) || s.f.most(part.Item, part.Count) < part.Count {
 			return false
@@ -187,7 +171,7 @@ func (s *search) takesAll(bin int, parts []Part) bool {
 func (s *search) improve() {
 	for i, b := range s.bins {
 		// Rounding leaves bins half empty, so a smaller bin is often enough.
-		if cheaper := s.exchange(b); cheaper != nil {
+		if cheaper := s.fitted(b); cheaper != b {
 			s.count(b, -1)
 			s.bins[i] = cheaper
 			s.count(cheaper, 1)
@@ -211,29 +195,28 @@ func (s *search) improve() {
 // repack empties the bins at the positions and repacks their contents. It keeps a cheaper result,
 // and otherwise restores everything.
 func (s *search) repack(out []int, dive bool) {
-	before := 0.0
 	var pool []*pattern
 	for _, at := range out {
 		s.count(s.bins[at], -1)
-		before += s.bins[at].price
 		pool = append(pool, s.bins[at])
 	}
 
 	var again []*pattern
+	before := sumOf(pool)
 	if dive {
 		again = s.dive(s.left, pool, s.some, before)
 	} else {
 		again = s.rest(s.left, s.tempting)
 	}
-	after := 0.0
 	for i, b := range again {
 		again[i] = s.fitted(b)
-		after += again[i].price
 	}
 
 	// Equal cost is no gain: accepting it would lead to cycles.
-	if after < before*(1-1e-9) && s.packs(again) {
-		s.bins = without(s.bins, out)
+	if sumOf(again) < before*(1-1e-9) && s.packs(again) {
+		for _, at := range slices.Backward(out) {
+			s.bins = slices.Delete(s.bins, at, at+1)
+		}
 		for _, b := range again {
 			s.buy(b)
 		}
@@ -247,48 +230,19 @@ func (s *search) repack(out []int, dive bool) {
 // packs reports whether the bins hold all remaining things, and may be bought. It changes nothing.
 func (s *search) packs(bins []*pattern) bool {
 	left := slices.Clone(s.left)
-	for _, b := range bins {
-		for _, part := range b.parts {
-			left[part.Item] -= part.Count
-		}
-	}
-
-	if slices.ContainsFunc(left, func(n int) bool { return n != 0 }) {
-		return false
-	}
-	bought := 0
-	defer func() {
-		for _, b := range bins[:bought] {
-			s.count(b, -1)
-		}
-	}()
-
+	defer s.try()()
 	for _, b := range bins {
 		if !s.allows(b.bin) {
 			return false
 		}
-		s.count(b, 1)
-		bought++
+		s.countOff(b, left)
 	}
-	return true
-}
-
-// exchange returns the cheapest bin for a bin's contents, or nil if it already is the cheapest.
-func (s *search) exchange(b *pattern) *pattern {
-	if f := s.fitted(b); f != b {
-		return f
-	}
-	return nil
+	return !slices.ContainsFunc(left, func(n int) bool { return n != 0 })
 }
 
 // fitted returns the pattern in the cheapest bin that holds it, or else the pattern itself.
 func (s *search) fitted(b *pattern) *pattern {
-	need := make([]int64, len(s.f.room))
-	for _, part := range b.parts {
-		for r, size := range s.p.Items[part.Item].Size {
-			need[r] += size * int64(part.Count)
-		}
-	}
+	need := s.p.total(b.parts)
 	for _, bin := range s.useful { // by price
 		if s.p.Bins[bin].Price >= b.price {
 			break
@@ -316,11 +270,7 @@ func (s *search) choose(random *rand.Rand, many int) []int {
 	var list []poor
 	for range min(most, len(s.bins)) {
 		at := random.IntN(len(s.bins))
-		worth := 0.0
-		for _, part := range s.bins[at].parts {
-			worth += s.values[part.Item] * float64(part.Count)
-		}
-		list = append(list, poor{at, worth / (s.bins[at].price + tiny) * (0.9 + 0.2*random.Float64())})
+		list = append(list, poor{at, s.bins[at].worth(s.values) / (s.bins[at].price + tiny) * (0.9 + 0.2*random.Float64())})
 	}
 	slices.SortFunc(list, func(a, b poor) int { return cmp.Compare(a.worth, b.worth) })
 	list = list[:min(len(list), many)]
@@ -330,15 +280,4 @@ func (s *search) choose(random *rand.Rand, many int) []int {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// without returns the bins except those at the positions, given in order.
-func without(bins []*pattern, out []int) []*pattern {
-	var list []*pattern
-	for at, b := range bins {
-		if _, gone := slices.BinarySearch(out, at); !gone {
-			list = append(list, b)
-		}
-	}
-	return list
 }

@@ -115,15 +115,9 @@ func (f *filler) fill(bin int, values []float64, left []int) *pattern {
 
 // steep fills the bin by descending value per share, each time with as many things as fit.
 func (f *filler) steep(bin int, values []float64, left []int) *pattern {
-	b := &f.p.Bins[bin]
-	for r, room := range b.Room {
-		if f.full[r] = 0; room > 0 {
-			f.full[r] = 1 / float64(room)
-		}
-	}
-
-	f.orderBy(bin, values, left)
 	f.empty(bin)
+	f.measure()
+	f.orderBy(bin, values, left)
 	value := 0.0
 	for _, c := range f.order {
 		if n := f.most(c.item, left[c.item]); n > 0 {
@@ -197,12 +191,7 @@ const chunks = 6
 // drops candidates that no longer fit. A share is relative to the remaining room, so it is
 // recomputed for each turn.
 func (f *filler) densest(values []float64, left []int) (at, most int) {
-	for r, room := range f.room {
-		if f.full[r] = 0; room > 0 {
-			f.full[r] = 1 / float64(room)
-		}
-	}
-
+	f.measure()
 	at = -1
 	best := 0.0
 	f.work += len(f.order)
@@ -238,6 +227,15 @@ func (f *filler) orderBy(bin int, values []float64, left []int) {
 	slices.SortFunc(f.order, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.density, a.density), cmp.Compare(a.item, b.item))
 	})
+}
+
+// measure sets full to one over the remaining room in each resource.
+func (f *filler) measure() {
+	for r, room := range f.room {
+		if f.full[r] = 0; room > 0 {
+			f.full[r] = 1 / float64(room)
+		}
+	}
 }
 
 // share returns an item's weighted share of the bin. The weights are f.full: one over the room in
@@ -284,8 +282,7 @@ func (f *filler) alone(item int) *pattern {
 			continue
 		}
 		b := &f.p.Bins[bin]
-		copy(f.room, b.Room)
-		copy(f.spare, f.spares)
+		f.empty(bin)
 		n := f.most(item, f.p.Items[item].Count)
 		if n > 0 && (best == nil || b.Price*float64(best.parts[0].Count) < best.price*float64(n)) {
 			best = &pattern{bin: bin, price: b.Price, parts: []Part{{item, n}}}

@@ -51,7 +51,7 @@ const fewBins = 9
 // It searches the gap between bound and cost from below, in growing parts: if a part has too many
 // sets, the proofs of the earlier parts still count.
 func (s *search) inSets() {
-	if len(s.bins) > fewBins || len(s.p.Limits) > 0 || slices.ContainsFunc(s.p.Bins, func(b Bin) bool { return b.Most > 0 }) {
+	if len(s.bins) > fewBins {
 		return
 	}
 	counts := s.packed()
@@ -249,7 +249,7 @@ func (b *boxes) put(thing, first int) bool {
 	var ways [fewBins + 4]way
 	list := ways[:0]
 	for at := first; at < len(b.bins); at++ {
-		if left, fits := b.leaves(at, i); fits && !b.likeOther(at, first, i) {
+		if left, fits := b.leaves(at, i); fits && !b.likeOther(at, first) {
 			list = append(list, way{at, left})
 		}
 	}
@@ -286,7 +286,7 @@ func (b *boxes) leaves(at, item int) (left float64, fits bool) {
 
 // likeOther reports whether an earlier bin is of the same kind and has the same contents. Then it
 // makes no difference which of the two bins gets the thing.
-func (b *boxes) likeOther(at, first, item int) bool {
+func (b *boxes) likeOther(at, first int) bool {
 	for other := first; other < at; other++ {
 		if b.bins[other] == b.bins[at] && slices.Equal(b.has[other], b.has[at]) {
 			return true
@@ -307,21 +307,12 @@ func (b *boxes) move(at, item, n int) {
 }
 
 // exact finds the optimum for few things: the cheapest bin for each set of them, and from these the
-// cheapest partition into sets. It does nothing if the number of bins is limited, because the costs
-// of sets ignore that.
+// cheapest partition into sets. The costs of sets ignore limits, so there must be none.
 //
 // It enumerates all sets of things as bits: 11 things have 2,048 sets, and 3^11 = 177,147 pairs of
 // a set and a part of it. Parts containing the set's lowest thing suffice, because some bin holds
 // it.
 func (s *search) exact() {
-	for _, b := range s.p.Bins {
-		if b.Most > 0 {
-			return
-		}
-	}
-	if len(s.p.Limits) > 0 {
-		return
-	}
 	var things []int // item of each thing
 	for i, item := range s.p.Items {
 		if s.f.alone(i) != nil {

@@ -52,9 +52,12 @@ func Solve(p *Problem, o Options) *Solution {
 	s := newSearch(p, o)
 	if things := s.things(); things > 0 {
 		s.find()
-		if things <= exactItems {
+		switch {
+		// Neither method supports limits.
+		case len(p.Limits) > 0 || slices.ContainsFunc(p.Bins, func(b Bin) bool { return b.Most > 0 }):
+		case things <= exactItems:
 			s.exact()
-		} else {
+		default:
 			s.inSets()
 		}
 	}
