@@ -129,13 +129,21 @@ func (o *Options) Judge(pod *v1.Pod, now, first, alive time.Time) Verdict {
 	case now.Sub(first) >= deadline, ok && now.Sub(at) >= deadline:
 		return Verdict{Admit: true, Reason: "deadline"}
 	case !ok:
-		return Verdict{First: true, Message: "starting a replacement first; retry"}
+		return Verdict{First: true, Message: undecided(pod)}
 	case strings.HasPrefix(status, Admitted):
 		return Verdict{Admit: true, Reason: "controller"}
 	case status == "" && min(now.Sub(at), now.Sub(alive)) >= answersWithin:
 		return Verdict{Admit: true, Reason: "unanswered"}
 	case status == "":
-		return Verdict{Again: again, Message: "starting a replacement first; retry"}
+		return Verdict{Again: again, Message: undecided(pod)}
 	}
 	return Verdict{Again: again, Message: strings.TrimPrefix(status, Held) + "; retry"}
+}
+
+// undecided is the message of a refusal before the controller has reported a status.
+func undecided(pod *v1.Pod) string {
+	if rules.ControllerKind(pod) == rules.ReplicaSet {
+		return "starting a replacement first; retry"
+	}
+	return "checking whether a replacement fits; retry"
 }

@@ -67,6 +67,10 @@ func TestOtherPodsAreHeldOnlyIfTheOperatorAllowsIt(t *testing.T) {
 	if !options.Holds(stateful) {
 		t.Error("a StatefulSet cannot choose the policy place")
 	}
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	if got := options.Judge(stateful, now, now, now); !got.First || got.Message != "checking whether a replacement fits; retry" {
+		t.Errorf("a pod that cannot surge: %+v", got)
+	}
 	stateful.OwnerReferences[0].Kind = "DaemonSet"
 	if options.Holds(stateful) {
 		t.Error("evictions of a DaemonSet's pods are held")
