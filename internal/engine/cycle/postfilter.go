@@ -101,5 +101,8 @@ func (s *attempts) giveBackDevices(a *podAttempt, plugin plugins.ClaimReleaser) 
 		})
 		s.addAction(DeallocateClaim{ticket, change, remove})
 	}
-	return PostFilterResult{Message: message}
+	// The claim left by an earlier attempt is the reason of all rejections. The pod keeps its
+	// nomination, so that no other pod gets the devices before the next attempt.
+	keeps := remove && a.Waiting.Nominated != "" && a.profile.Profile.PreemptedDevices(s.cluster, a.Waiting) != nil
+	return PostFilterResult{Message: message, Final: keeps}
 }

@@ -57,6 +57,7 @@ type attempt struct {
 	limit       searchLimit
 	whatIf      int64 // cost of the searches in experiments, limited separately
 	before      int64 // cost spent before the filter's call
+	guest       bool  // the pod is nominated, and another pod is decided
 	// alternatives is set if a request lists alternatives. The nodes are then scored by the
 	// alternatives chosen on them.
 	alternatives bool

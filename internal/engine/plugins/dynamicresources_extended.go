@@ -200,9 +200,10 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 
 // extendedOn determines the extended resources that need devices on this node, and returns the
 // claim for them, or nil if a device plugin of the node provides them all. It rejects the node if
-// an earlier attempt left a claim with requests for another node, which PostFilter deletes.
+// an earlier attempt left a claim with requests for another node, which PostFilter deletes. A guest
+// needs the devices nevertheless, unless that claim still holds them.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
-	if a.extended.Spec.Devices.Requests != nil {
+	if a.extended.Spec.Devices.Requests != nil && (!a.guest || a.extended.Status.Allocation != nil) {
 		return nil, nil, rejectUnresolvable(codeClaimStale, "cannot schedule extended resource claim")
 	}
 	var fromDevices []v1.ResourceName
@@ -222,6 +223,7 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 	// A fixed order makes equal pods produce equal requests and share a shape.
 	slices.Sort(fromDevices)
 	claim := a.extended.DeepCopy()
+	claim.Spec.Devices.Requests = nil
 	var mappings []v1.ContainerExtendedResourceRequest
 	for _, name := range fromDevices {
 		requests, mapped := deviceRequests(a.pod, name, a.classes[name].Name)

@@ -33,6 +33,7 @@ func (d *DynamicResources) guests(c *cluster.Cluster, p *cluster.Pod) map[int32]
 			if a == nil || a.key != keyOf(c, g) {
 				d.mutex.Lock()
 				a = d.newAttempt(c, g, keyOf(c, g))
+				a.guest = true
 				d.mutex.Unlock()
 			}
 			asked[g.UID] = a
