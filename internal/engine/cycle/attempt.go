@@ -72,7 +72,7 @@ func (s *attempts) requeueUnschedulable(a *podAttempt, w *unschedulableReason, n
 	s.preemptions.noteUnschedulable(a.item)
 	s.decisions.rememberFailure(a, decision.Unschedulable, w)
 	s.nominations.setNomination(&a.Attempt, a.item, nominate)
-	s.report(a.item, v1.PodReasonUnschedulable, w.message, nominate)
+	s.report(a.item, v1.PodReasonUnschedulable, w.message, nominate, s.preemptions.nominationTicket(a.Pod.UID))
 }
 
 // unschedulable is implemented by errors that represent a plugin's verdict rather than a failure.
@@ -94,7 +94,7 @@ func (s *attempts) requeueFailed(a *podAttempt, err error) {
 	s.decisions.rememberFailure(a, told, &unschedulableReason{message: err.Error()})
 	none := ""
 	s.nominations.setNomination(&a.Attempt, a.item, &none)
-	s.report(a.item, reason, err.Error(), &none)
+	s.report(a.item, reason, err.Error(), &none, s.preemptions.nominationTicket(a.Pod.UID))
 }
 
 // requeuePlacement requeues the pod of a placement.

@@ -22,7 +22,7 @@ import (
 
 // evictPods starts the removal of the victims of a preemptor, and returns the names of all victims.
 func (pr *preemptions) evictPods(victims []*cluster.Pod, by preemptor) (names []decision.Name) {
-	all := &round{began: pr.now, group: by.kind != "pod"}
+	all := &round{began: pr.now, group: by.kind != "pod", nominating: by.nominating}
 	message := fmt.Sprintf("Preempted by %s %v on node %s", by.kind, by.uid, by.node)
 	for _, victim := range victims {
 		names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
@@ -98,10 +98,35 @@ func (a Remove) String() string {
 	return fmt.Sprintf("remove %s/%s (%s) for %s #%d", a.Victim.Namespace, a.Victim.Name, a.Victim.UID, a.For, a.Ticket)
 }
 
-// removeVictim requests the deletion of a victim.
+// removeVictim requests the deletion of a victim, after the write of the preemptor's nomination.
 func (pr *preemptions) removeVictim(r *removal) {
+	if r.nominating {
+		r.held = append(r.held, r)
+		return
+	}
 	ticket := pr.issueHandled(nil, func(o Outcome) { pr.removeEnded(r, o) })
 	pr.addAction(Remove{Ticket: ticket, Victim: r.victim, Preemptor: r.preemptor, For: r.pod, Generation: r.generation})
+}
+
+// nominationTicket returns the ticket for the write of a pod's nomination whose outcome starts the
+// held removals, or 0.
+func (pr *preemptions) nominationTicket(pod types.UID) Ticket {
+	all := pr.rounds[pod]
+	if all == nil || !all.nominating {
+		return 0
+	}
+	return pr.issueHandled(nil, func(Outcome) {
+		held := all.held
+		all.nominating, all.held = false, nil
+		for _, r := range held {
+			if pr.stillAwaits(r) {
+				pr.removeVictim(r)
+			} else {
+				pr.unmarkLeaving(r.victim.UID, r.pod)
+				pr.settleRemoval(r, nil)
+			}
+		}
+	})
 }
 
 // removeEnded handles the outcome of a Remove: it records the event for a deleted victim. A victim

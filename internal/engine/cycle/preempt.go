@@ -145,6 +145,10 @@ func (pr *preemptions) makeRoom(a *podAttempt, found decide.Preemption) {
 			pr.nominations.moveOn(waiting)
 		}
 	}
-	a.victims = pr.evictPods(found.Victims, preemptor{"pod", a.Pod.UID, a.Profile, n.Name})
+	// If the scheduler is killed after an eviction, the nomination makes the next one wait on the
+	// same node. Otherwise it might evict other pods, on a node that is as cheap as this one was.
+	nominating := !a.item.Resizes() && a.Pod.Status.NominatedNodeName != n.Name &&
+		a.profile.Profile.PreemptedDevices(pr.cluster, a.Waiting) != nil
+	a.victims = pr.evictPods(found.Victims, preemptor{"pod", a.Pod.UID, a.Profile, n.Name, nominating})
 	pr.countVictims("")
 }

@@ -22,7 +22,7 @@ import (
 // Every victim is in either binding or leaving, unless its placement is undone in the same step. It
 // stays there until its binding is over, a watch shows it terminating or deleted, or its removal is
 // refused. Every round has an outstanding removal, has a removal to be requested at the end of a
-// binding, or is settling.
+// binding or after the write of a nomination, or is settling.
 type preemptions struct {
 	*common
 	events      *clusterEvents
@@ -68,6 +68,9 @@ type round struct {
 	began  time.Time
 
 	victims []types.UID // victims of a group; the last one still existed in the last check
+
+	nominating bool // the removals must follow the write of the preemptor's nomination
+	held       []*removal
 }
 
 // removal is one victim of a preemption. If several preemptors wait for the same victim, each has
@@ -88,6 +91,8 @@ type preemptor struct {
 	uid     types.UID
 	profile string
 	node    string // the node on which room is made; "cluster" for a group or a tree
+	// nominating: the API lacks the preemptor's nomination, which must precede the removals.
+	nominating bool
 }
 
 // settling is a round with all removals completed. It stays in preemptions.rounds until it settles.

@@ -32,8 +32,8 @@ const repeatAfter = 30 * time.Second
 
 // report reports why a pod is not placed. It records an event, unless the same message was recorded
 // within repeatAfter; kube-scheduler records one for every failed attempt. It writes the condition
-// only if it differs from the pod's existing or pending condition.
-func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
+// only if it differs from the pod's existing or pending condition, or if ticket awaits the write.
+func (s *common) report(item *queue.Item, reason, message string, nominate *string, ticket Ticket) {
 	pod := item.Pod
 	if item.Resizes() { // as upstream: the pod is running
 		item.Message, item.MessageAt = message, s.now
@@ -62,13 +62,13 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 	// client's nomination.
 	unseen := s.unseenNomination(item)
 	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName && (unseen == "" || unseen == *nominate)
-	reworded := asNominated && known != nil && known.Status == condition.Status && known.Reason == reason
+	reworded := ticket == 0 && asNominated && known != nil && known.Status == condition.Status && known.Reason == reason
 	if reworded && known.Message == message {
 		return
 	}
 
 	item.Written = &queue.WrittenCondition{Version: pod.ResourceVersion, At: s.now, Condition: *condition}
-	s.addAction(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
+	s.addAction(WriteStatus{Ticket: ticket, Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
 	if nominate != nil {
 		s.noteNominating(item, *nominate)
 	}
