@@ -267,7 +267,7 @@ func (q *Question) Options(cmd *cobra.Command, set *manifest.Set, source *simula
 		}
 		return applied, err
 	}
-	if len(q.Gates) == 0 && running.Groups != nil {
+	if len(q.Gates) == 0 {
 		options.Gates = running.Groups.Named()
 	}
 	return &options, nil

@@ -24,8 +24,11 @@ type Gates struct {
 	Composite bool `json:"compositePodGroup,omitempty"`
 }
 
-// Named returns the gates by flag name.
-func (g Gates) Named() map[string]bool {
+// Named returns the gates by flag name; nil for nil.
+func (g *Gates) Named() map[string]bool {
+	if g == nil {
+		return nil
+	}
 	return map[string]bool{
 		GenericWorkload: g.Generic, TopologyAwareWorkloadScheduling: g.Topology, DRAWorkloadResourceClaims: g.Claims,
 		PodGroupPreemptionPolicy: g.Policy, CompositePodGroups: g.Composite,

@@ -156,8 +156,13 @@ func (c *Catalog) complete(found []manifest.Document) error {
 	c.completed = true
 	var pools []*nodePool
 	for _, d := range found {
+		// A newer Karpenter may have fields with unknown effects, such as further limits.
 		if err := c.read(document{d.File, string(d.Text), max(d.Line-1, 0)}, &pools, nil); err != nil {
-			return err
+			var unread nodePool
+			_ = manifest.Decode(d.File, d.Text, &unread) // the error is known
+			unread.Spec.Disruption.Budgets = []disruption.NodesAtATime{{Nodes: "0"}}
+			c.addRules([]*nodePool{&unread})
+			c.Notes = append(c.Notes, fmt.Sprintf("NodePool %q is ignored, and its nodes stay: %v", unread.Name, err))
 		}
 	}
 	if len(c.types) == 0 {
@@ -165,8 +170,8 @@ func (c *Catalog) complete(found []manifest.Document) error {
 		return nil
 	}
 	if len(pools) == 0 {
-		return fmt.Errorf("%s: instance types without a NodePool that allows them: neither the catalog nor the cluster has one",
-			strings.Join(c.paths, ", "))
+		return fmt.Errorf("%s: instance types without a NodePool that allows them: neither the catalog nor the cluster has one%s",
+			strings.Join(c.paths, ", "), strings.Join(append([]string{""}, c.Notes...), "; "))
 	}
 	return c.finish(pools, c.types, c.paths)
 }

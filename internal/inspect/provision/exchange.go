@@ -67,29 +67,11 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 		}
 	}
 	e.Nodes = planned.Nodes
-	if len(names) == len(r.prices) && r.isBounded(w) {
-		r.out.Least = min(planned.Least, r.out.Before)
-	}
 	// Removed nodes save their price, minus the price of their replacements.
 	if e.Hour -= planned.Hour; e.Hour <= tiny {
 		return nil, fmt.Sprintf("nodes for its pods would cost %.4g an hour: not less", planned.Hour), nil
 	}
 	return e, "", nil
-}
-
-// isBounded reports whether the bound on the cost of new nodes also holds for the existing nodes:
-// no pod has another place, and no existing node costs less than the same node of the catalog.
-func (r *replacer) isBounded(w *simulate.World) bool {
-	if len(r.out.Kept)+len(r.p.Nodes) > 0 {
-		return false
-	}
-	for _, n := range w.Nodes() {
-		cheaper := func(o Offer) bool { return o.sells(n) && o.Price <= r.prices[n.Name]+tiny }
-		if r.prices[n.Name] > 0 && !slices.ContainsFunc(r.p.catalog.Offers, cheaper) {
-			return false
-		}
-	}
-	return true
 }
 
 // mostRepairs limits the number of times that an exchange buys more nodes because the scheduler's

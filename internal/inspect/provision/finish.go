@@ -88,40 +88,12 @@ func (m *maker) finish() {
 // ignored by the bound make it lower, but not invalid: the plan may be closer to the optimum than
 // reported.
 func (m *maker) bound() {
-	if len(m.plan.Nodes) == 0 {
-		return
-	}
-	problem, at := &packing.Problem{}, map[*free]int{}
-	groups := map[string]int{}
-	unknown := false
-	for i, o := range m.c.Offers {
-		problem.Bins = append(problem.Bins, packing.Bin{Room: m.rooms[i], Price: o.Price})
-	}
-
+	var pods []*cluster.Pod // the pods that are actually on the nodes, not the planned ones
 	for _, n := range m.plan.Nodes {
-		// Count the pods that are actually on the node, not the planned ones.
-		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
-			f := m.free[pod.UID]
-			// Skip DaemonSet pods, and pods that were not pending when the plan began.
-			if f == nil {
-				continue
-			}
-			g := m.w.GroupOf(pod)
-			unknown = unknown || isConstrained(pod.Class) || g != nil && g.TopologyKey() != ""
-			i, known := at[f]
-			if !known {
-				i = len(problem.Items)
-				at[f] = i
-				problem.Items = append(problem.Items, packing.Item{Size: f.size, Bins: f.bins})
-				for _, key := range f.apart {
-					problem.Separate(i, key, groups)
-				}
-			}
-			problem.Items[i].Count++
-		}
+		pods = append(pods, m.w.Cluster().Node(n.Name).Pods...)
 	}
-
 	p := m.plan
+	problem, at := m.boundProblem(pods)
 	if len(problem.Items) == 0 {
 		return
 	}
@@ -131,10 +103,40 @@ func (m *maker) bound() {
 	if p.Least > 0 {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100
 	}
+	unknown := slices.ContainsFunc(pods, func(pod *cluster.Pod) bool {
+		g := m.w.GroupOf(pod)
+		return at[m.free[pod.UID]] > 0 && (isConstrained(pod.Class) || g != nil && g.TopologyKey() != "")
+	})
 	if unknown && !p.best() {
 		p.Notes = append(p.Notes, "the lower bound ignores spread constraints, pod affinity and domains of pod groups, which some of "+
 			"these pods have: the plan may be closer to the optimum")
 	}
+}
+
+// boundProblem returns the packing that bounds the cost of nodes for these pods, and the number of
+// each input's item, counted from 1. It skips DaemonSet pods, and pods that were not pending when
+// the plan began.
+func (m *maker) boundProblem(pods []*cluster.Pod) (problem *packing.Problem, at map[*free]int) {
+	problem, at = &packing.Problem{}, map[*free]int{}
+	groups := map[string]int{}
+	for i, o := range m.c.Offers[:len(m.rooms)] {
+		problem.Bins = append(problem.Bins, packing.Bin{Room: m.rooms[i], Price: o.Price})
+	}
+	for _, pod := range pods {
+		f := m.free[pod.UID]
+		if f == nil {
+			continue
+		}
+		if at[f] == 0 {
+			problem.Items = append(problem.Items, packing.Item{Size: f.size, Bins: f.bins})
+			at[f] = len(problem.Items)
+			for _, key := range f.apart {
+				problem.Separate(at[f]-1, key, groups)
+			}
+		}
+		problem.Items[at[f]-1].Count++
+	}
+	return problem, at
 }
 
 // percent returns a share in percent, to one decimal; 0 of nothing.

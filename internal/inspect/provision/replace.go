@@ -27,6 +27,8 @@ type Replaced struct {
 	// cost of any nodes for their pods; 0 if it is not known.
 	Before float64 `json:"costBeforePerHour"`
 	Least  float64 `json:"leastPerHour,omitempty"`
+	// Pools has the costs before by NodePool; "" is for nodes without one.
+	Pools map[string]*PoolCost `json:"nodePools"`
 	// Kept lists the nodes that stay, with the reason.
 	Kept []Kept `json:"kept"`
 }
@@ -94,12 +96,15 @@ type replacer struct {
 // It first removes many nodes together, which saves the most, and then each node separately. The
 // result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
-	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}, prices: map[string]float64{}, pods: map[string]int{}, offers: map[string]int{}, allowed: map[string]int{}}
+	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}, Pools: map[string]*PoolCost{}}, prices: map[string]float64{}, pods: map[string]int{}, offers: map[string]int{}, allowed: map[string]int{}}
 	w, err := r.world()
 	if err != nil {
 		return err
 	}
 	names := r.candidates(w)
+	if err := r.poolCosts(w); err != nil {
+		return err
+	}
 	if names, err = r.replaceMany(names); err != nil {
 		return err
 	}

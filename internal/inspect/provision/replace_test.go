@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -33,6 +34,12 @@ func TestRepackedClustersAreNearTheBound(t *testing.T) {
 	sum, worst := 0.0, 0.0
 	for seed := range uint64(*clusters) {
 		objects, catalog := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 10+int(seed*7%40))
+		pools := []string{"a", "b", ""}
+		for i, object := range objects {
+			if n, ok := object.(*v1.Node); ok {
+				metav1.SetMetaDataLabel(&n.ObjectMeta, nodePoolLabel, pools[i%len(pools)])
+			}
+		}
 		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{Seed: seed})
 		if err != nil {
 			t.Fatal(err)
@@ -53,6 +60,16 @@ func TestRepackedClustersAreNearTheBound(t *testing.T) {
 		t.Logf("seed %d: %d nodes, %.2f -> %.2f, at least %.2f: %.1f %%, %d exchanges", seed, len(w.Nodes()), r.Before, after, r.Least, gap, len(r.Exchanges))
 		sum, worst = sum+gap, max(worst, gap)
 		checkReplaced(t, seed, w, plan)
+		before, least := 0.0, 0.0
+		for name, p := range r.Pools {
+			before, least = before+p.Hour, least+p.Least
+			if p.Least <= 0 || p.Least > p.Hour {
+				t.Errorf("seed %d: NodePool %q: %+v", seed, name, p)
+			}
+		}
+		if len(r.Pools) != len(pools) || math.Abs(before-r.Before) > 1e-6 || math.Abs(least-r.Least) > 1e-6 {
+			t.Errorf("seed %d: the costs of %d NodePools add up to %v and %v, and the cluster has %v and %v", seed, len(r.Pools), before, least, r.Before, r.Least)
+		}
 	}
 	mean := sum / float64(*clusters)
 	t.Logf("%d clusters: %.1f %% above the bound on average, %.1f %% at worst", *clusters, mean, worst)
@@ -297,14 +314,16 @@ func halfEmpty(r *rand.Rand, nodes int) (list []metav1.Object, c *Catalog) {
 }
 
 // TestNodePoolsKeepTheirNodes verifies that nodes stay if Karpenter would not remove them: by the
-// consolidation rules of their NodePool, or because its budgets allow no removal now.
+// consolidation rules of their NodePool, or because its budgets allow no removal now. Nodes of a
+// NodePool with unknown fields stay as well.
 func TestNodePoolsKeepTheirNodes(t *testing.T) {
 	rules := map[string]string{
-		"never":  `consolidateAfter: Never`,
+		"never":  `{consolidateAfter: Never}`,
 		"empty":  `{consolidateAfter: 0s, consolidationPolicy: WhenEmpty}`,
 		"busy":   `{consolidateAfter: 0s, budgets: [{nodes: "0", reasons: [Underutilized]}]}`,
 		"free":   `{consolidateAfter: 0s, budgets: [{nodes: "0", reasons: [Drifted]}, {nodes: "1"}]}`,
 		"closed": `{consolidateAfter: 0s, budgets: [{nodes: "0", schedule: "@hourly", duration: 1h}]}`,
+		"newer":  "{consolidateAfter: 0s}\n  future: {field: 1}",
 	}
 	objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 20)
 	names, poolOf := slices.Sorted(maps.Keys(rules)), map[string]string{}
@@ -315,14 +334,14 @@ func TestNodePoolsKeepTheirNodes(t *testing.T) {
 			metav1.SetMetaDataLabel(&n.ObjectMeta, nodePoolLabel, poolOf[n.Name])
 		}
 	}
-	var pools []*nodePool
+	var pools []manifest.Document
 	for name, spec := range rules {
-		if err := catalog.read(document{"pools.yaml", "kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: " + name + "}\nspec:\n  template: {spec: {requirements: [], nodeClassRef: {}}}\n" +
-			"  disruption: {" + strings.Trim(spec, "{}") + "}\n", 0}, &pools, nil); err != nil {
-			t.Fatal(err)
-		}
+		pools = append(pools, manifest.Document{File: "the cluster", Text: []byte("kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: " + name +
+			"}\nspec:\n  template: {spec: {requirements: [], nodeClassRef: {}}}\n  disruption: " + spec + "\n")})
 	}
-	catalog.addRules(pools)
+	if err := catalog.complete(pools); err != nil || len(catalog.Notes) != 1 || !strings.Contains(catalog.Notes[0], `NodePool "newer" is ignored`) {
+		t.Fatal(catalog.Notes, err)
+	}
 	plan := planReplacing(t, objects, catalog, simulate.Options{Now: time.Date(2026, 11, 28, 12, 30, 0, 0, time.UTC)})
 	for _, e := range plan.Replaced.Exchanges {
 		for _, name := range e.Gone {

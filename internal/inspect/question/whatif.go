@@ -157,9 +157,6 @@ func EstimatePods(set *manifest.Set) int {
 // ends with the context. read reads the files of "apply -f"; it is nil without such files.
 func Open(ctx context.Context, set *manifest.Set, running *config.Running, source simulate.Source,
 	read func([]string, *manifest.Set) (*manifest.Set, error)) (*simulate.World, error) {
-	o := simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: newAllowance(ctx)}
-	if running.Groups != nil {
-		o.Gates = running.Groups.Named()
-	}
-	return simulate.Open(set, o)
+	return simulate.Open(set, simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read,
+		Allowance: newAllowance(ctx), Gates: running.Groups.Named()})
 }

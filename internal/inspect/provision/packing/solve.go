@@ -322,6 +322,18 @@ func Bound(p *Problem) float64 {
 	return worth(values, s.left)
 }
 
+// Shares divides the result of Bound among the things, and returns the share of one thing of each
+// item.
+func Shares(p *Problem) []float64 {
+	s := newSearch(p, Options{})
+	values, _ := s.f.fluid(s.left)
+	sum, bound := worth(values, s.left), Bound(p)
+	for i := range values {
+		values[i] *= bound / max(sum, tiny)
+	}
+	return values
+}
+
 // isSmall reports whether the problem is so small that the linear program's values give a bound
 // even if the program was stopped before it finished.
 func (s *search) isSmall() bool { return len(s.useful)*len(s.left) < smallProgram }
