@@ -4,20 +4,24 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/controller"
+	"github.com/berth-k8s/berth/internal/inspect/exchange"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
 func newControllerCommand() *cobra.Command {
 	var to connect.Flags
+	var cost exchange.Options
 	options := controller.DefaultOptions()
 	cmd := &cobra.Command{
 		Use:     "controller",
@@ -25,7 +29,11 @@ func newControllerCommand() *cobra.Command {
 		Short:   "Node health and taint eviction",
 		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := options.Validate(); err != nil {
+			err := options.Validate()
+			if slices.Contains(options.Rebalance.Goals, controller.CostGoal) {
+				err = cmp.Or(err, cost.Validate())
+			}
+			if err != nil {
 				return usagef("%w", err)
 			}
 			cfg, err := to.Config("controller")
@@ -47,6 +55,8 @@ func newControllerCommand() *cobra.Command {
 	}
 	to.AddFlags(cmd.Flags())
 	options.AddFlags(cmd.Flags())
+	options.Rebalance.Exchange = cost.Run
+	cost.AddFlags(cmd.Flags(), "rebalance, goal cost: ")
 	addVerbosity(cmd)
 	return cmd
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
@@ -22,20 +21,17 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
+	"github.com/berth-k8s/berth/internal/inspect/exchange"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
-	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // costing holds the flags of berth rebalance cost.
 type costing struct {
 	query.Question
-	limits    provision.Options
-	catalog   []string
-	spotShare float64
-	failOn    string
-	execute   bool
-	surge     bool
+	exchange.Options
+	failOn  string
+	execute bool
 }
 
 func newCostCommand() *cobra.Command {
@@ -47,15 +43,11 @@ func newCostCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return c.runCost(cmd) },
 	}
 	flags := cmd.Flags()
-	c.AddFlags(flags)
-	flags.StringSliceVar(&c.catalog, "catalog", nil, "files with the nodes that can be bought (required)")
-	flags.Float64Var(&c.spotShare, "spot-share", 1, "maximum share of spot nodes in all CPU: from 0 to 1")
-	flags.IntVar(&c.limits.MaxMoves, "max-moves", 0, "maximum number of pods to move (0: unlimited)")
-	flags.Float64Var(&c.limits.MinSavings, "min-savings", 0, "smallest saving per hour for which nodes are exchanged")
-	flags.DurationVar(&c.limits.Horizon, "horizon", provision.DefaultHorizon, "time in which an exchange must save more than its moves cost")
+	c.Question.AddFlags(flags)
+	c.Options.AddFlags(flags, "")
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 if at least this amount can be saved per month: savings=AMOUNT")
 	flags.BoolVar(&c.execute, "execute", false, "carry out the plan: create NodeClaims, move the pods, delete the old NodeClaims")
-	flags.BoolVar(&c.surge, "surge", false,
+	flags.BoolVar(&c.Surge, "surge", false,
 		"with --execute, have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 	query.CompleteChoices(cmd, "fail-on", savings)
 	return cmd
@@ -69,26 +61,24 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 	}
 	text, ok := strings.CutPrefix(c.failOn, savings)
 	least, err := strconv.ParseFloat(text, 64)
-	switch {
-	case c.failOn != "" && (!ok || err != nil || !(least >= 0)):
+	if c.failOn != "" && (!ok || err != nil || !(least >= 0)) {
 		return usagef("--fail-on %q: must be savings=AMOUNT", c.failOn)
-	case len(c.catalog) == 0:
-		return usagef("--catalog: required: the files with the nodes that can be bought")
-	case !(c.spotShare >= 0 && c.spotShare <= 1):
-		return usagef("--spot-share %v: must be from 0 to 1", c.spotShare)
-	case c.limits.MaxMoves < 0:
-		return usagef("--max-moves %d: must not be negative", c.limits.MaxMoves)
-	case !(c.limits.MinSavings >= 0):
-		return usagef("--min-savings %v: must not be negative", c.limits.MinSavings)
-	case c.limits.Horizon <= 0:
-		return usagef("--horizon %s: must be positive", c.limits.Horizon)
-	case c.surge && !c.execute:
+	}
+	if err := c.Validate(); err != nil {
+		return usagef("%w", err)
+	}
+	switch {
+	case c.Surge && !c.execute:
 		return usagef("--surge: requires --execute")
 	case c.execute && (len(c.Files) > 0 || c.At != "" || c.Output != "" || c.failOn != ""):
 		return usagef("--execute: cannot be used with -f, --at, -o or --fail-on")
 	}
 	if !c.execute {
-		return c.plan(cmd, least, nil)
+		plan, err := c.plan(cmd)
+		if err != nil || c.failOn == "" {
+			return err
+		}
+		return print.Held([]string{c.failOn}, func(string) bool { return plan.Replaced.Month >= least && len(plan.Replaced.Exchanges) > 0 })
 	}
 	if err := c.Prepare(cmd); err != nil {
 		return err
@@ -98,91 +88,41 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 		return err
 	}
 	query.RaiseRateLimit(config)
-	return movecontroller.Exclusively(cmd.Context(), config, func(holder string) {
+	return c.Execute(cmd.Context(), config, func(holder string) {
 		print.Line(cmd.ErrOrStderr(), "waiting until %s releases Lease kube-system/%s or stops renewing it", holder, movecontroller.ExchangeLease)
-	}, func(ctx context.Context, client kubernetes.Interface) error {
+	}, func(ctx context.Context) (*provision.Plan, error) {
+		return c.plan(cmd)
+	}, func(ctx context.Context, client kubernetes.Interface, options execute.RollOptions) error {
 		cmd.SetContext(ctx)
-		// An earlier exchange may be unfinished, and changes the plan.
-		if err := c.exchange(cmd, client, nil, nil); err != nil {
-			return err
-		}
-		return c.plan(cmd, least, client)
+		return c.exchange(cmd, client, options)
 	})
 }
 
-// plan makes and prints a plan. With a client, it also carries out the plan.
-func (c *costing) plan(cmd *cobra.Command, least float64, client kubernetes.Interface) error {
-	readCatalog := provision.ReadAside(c.catalog, cmd.InOrStdin())
+// plan makes and prints a plan.
+func (c *costing) plan(cmd *cobra.Command) (*provision.Plan, error) {
+	readCatalog := provision.ReadAside(c.Catalog, cmd.InOrStdin())
 	c.Unseen, c.NodePools = true, true
 	w, source, err := c.ReadWorld(cmd)
 	catalog, failed := readCatalog()
 	if err := cmp.Or(failed, err); err != nil {
-		return err
+		return nil, err
 	}
-	if cmd.Flags().Changed("spot-share") {
-		c.limits.Spot = &c.spotShare
-	}
-	words := "rebalance cost --catalog " + strings.Join(c.catalog, ",")
-	step := whatif.Step{Words: words, Catalog: catalog, Replace: true, Provision: c.limits}
 	c.Meter.Begin(cmd.ErrOrStderr(), "planning nodes")
-	plan, err := whatif.Run(w, []whatif.Step{step}, whatif.Options{Source: source,
+	forecast, err := c.Plan(w, catalog, whatif.Options{Source: source,
 		Planning: func(words string) { c.Meter.Words("planning nodes: " + words) },
 	})
 	c.Meter.End()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := c.Write(cmd, costPlan{plan}); err != nil {
-		return err
-	}
-	if c.execute && plan.Provision.Replaced != nil {
-		return c.carryOut(cmd, client, plan.Provision)
-	}
-	if c.failOn == "" {
-		return nil
-	}
-	return print.Held([]string{c.failOn}, func(string) bool {
-		r := plan.Provision.Replaced
-		return r != nil && r.Month >= least && len(r.Exchanges) > 0
-	})
+	return forecast.Provision, c.Write(cmd, costPlan{forecast})
 }
 
-// carryOut makes the exchanges of a plan, in order. Each is proved again in the cluster before a
-// pod leaves; the first that cannot be completed ends the command.
-func (c *costing) carryOut(cmd *cobra.Command, client kubernetes.Interface, plan *provision.Plan) error {
-	began := strconv.FormatInt(time.Now().Unix(), 36)
-	for i := range plan.Replaced.Exchanges {
-		e := &plan.Replaced.Exchanges[i]
-		claims, err := plan.Claims(e, fmt.Sprintf("-%s-%d", began, i))
-		if err == nil {
-			err = c.exchange(cmd, client, e.Gone, claims)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Limits of an exchange in progress: the largest share of its nodes that are drained together, and
-// the time in which they must be empty.
-const (
-	exchangedTogether = 0.1
-	exchangeTime      = 30 * time.Minute
-)
-
-// exchange creates NodeClaims, moves the pods of the nodes, and removes the nodes. Without nodes,
-// it finishes an exchange begun by an earlier process.
-func (c *costing) exchange(cmd *cobra.Command, client kubernetes.Interface, nodes []string, claims map[string][]byte) error {
+// exchange makes one exchange, and prints the progress.
+func (c *costing) exchange(cmd *cobra.Command, client kubernetes.Interface, options execute.RollOptions) error {
 	running, err := c.RunningIn(cmd, client, false)
 	if err != nil {
 		return err
-	}
-	options := execute.RollOptions{
-		DrainOptions: execute.DrainOptions{Timeout: exchangeTime, Leaving: rebalance.Leaving{Nodes: nodes, Surge: c.surge,
-			DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Undisturbed: true}}},
-		Until: execute.UntilRemoved, Buy: claims,
-		AtOnce: func(nodes int) int { return max(int(exchangedTogether*float64(nodes)), 1) },
 	}
 	out := cmd.OutOrStdout()
 	ended, err := roll(cmd, client, running, options, out, func(*rebalance.Roll) {})

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/deploy"
@@ -22,7 +24,6 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/engine/config"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
@@ -44,13 +45,26 @@ type RebalanceOptions struct {
 	SchedulerLeases []string
 	Sampled         bool // successors may land on any node that passes the filters
 	Surge           bool // successors become ready before their pods leave, where possible
+	// Exchange carries out CostGoal once, at the beginning of each run. Package exchange implements
+	// it.
+	Exchange func(ctx context.Context, config *rest.Config, running *config.Running, events *eventlog.Log, surge bool) error
+}
+
+// CostGoal exchanges nodes for cheaper ones; the other goals move pods.
+const CostGoal = "cost"
+
+// moves returns the goals of moves, and whether nodes are exchanged.
+func (o *RebalanceOptions) moves() (goals []string, exchanges bool) {
+	goals = slices.DeleteFunc(slices.Clone(o.Goals), func(goal string) bool { return goal == CostGoal })
+	return goals, len(goals) < len(o.Goals)
 }
 
 // addFlags adds the flags, each marked as specific to the rebalance controller.
 func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Policy, "policy", o.Policy, "rebalance: a DeschedulerPolicy file to plan by, instead of goals")
 	flags.StringSliceVar(&o.Goals, "goals", o.Goals,
-		"rebalance: goals of moves, the most important first: heal, spread, return, consolidate=N (default heal)")
+		"rebalance: goals of moves, the most important first: heal, spread, return, consolidate=N (default heal); before them, cost "+
+			"exchanges nodes for cheaper ones")
 	flags.DurationVar(&o.Every, "every", o.Every, "rebalance: how often a run of moves begins")
 	flags.StringVar(&o.Config, "scheduler-config", o.Config,
 		"rebalance: the KubeSchedulerConfiguration file of the scheduler that places successors (default: what "+
@@ -74,11 +88,12 @@ func (o *RebalanceOptions) validateOptions(all *Options) error {
 		}
 		return nil
 	}
+	goals, _ := o.moves()
 	switch {
 	case all.Shadow.On:
 		return fmt.Errorf("--controllers: %s cannot be used with --shadow; berth rebalance plans without writing anything",
 			movecontroller.Name)
-	case o.Policy != "" && len(o.Goals) > 0:
+	case o.Policy != "" && len(goals) > 0:
 		return fmt.Errorf("--policy: cannot be used with --goals")
 	case o.Every < shortestEvery:
 		return fmt.Errorf("--every: %v: must be at least %v", o.Every, shortestEvery)
@@ -101,7 +116,11 @@ func (o *RebalanceOptions) readPolicy(priorities policy.Priorities) (*rebalance.
 		}
 		return read, nil
 	}
-	read, err := rebalance.ReadGoals(o.Goals, metav1.NamespaceDefault)
+	goals, exchanges := o.moves()
+	if exchanges && len(goals) == 0 {
+		return &rebalance.Policy{}, nil // no moves
+	}
+	read, err := rebalance.ReadGoals(goals, metav1.NamespaceDefault)
 	if err != nil {
 		return nil, fmt.Errorf("--goals: %w", err)
 	}
@@ -162,28 +181,41 @@ func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interfa
 		placing = rebalance.Sampled
 	}
 
-	c.keepMoving(ctx, client, &c.mover, func(profiles []*plugins.Profile) *movecontroller.Mover {
+	own, exchanged := c.clientConfig("berth-controller/"+CostGoal, -1), atomic.Bool{}
+	lead.Guard(own, c.elector.Over)
+	_, exchanges := o.moves()
+
+	c.keepMoving(ctx, client, &c.mover, func(running *config.Running) *movecontroller.Mover {
 		return movecontroller.New(client, events, movecontroller.Options{
-			Execute: execute.Options{Every: o.Every, Surge: o.Surge}, Policy: o.readPolicy, Profiles: profiles, Placing: placing,
+			Execute: execute.Options{Every: o.Every, Surge: o.Surge}, Policy: o.readPolicy, Profiles: running.Profiles, Placing: placing,
+			Planning: func(ctx context.Context) {
+				if !exchanges || exchanged.Swap(true) {
+					return
+				}
+				if err := o.Exchange(ctx, own, running, events, o.Surge); err != nil && ctx.Err() == nil {
+					klog.FromContext(ctx).Error(err, "Cannot exchange nodes, will try again", "in", o.Every)
+				}
+			},
+			Done: func(execute.Done) { exchanged.Store(false) },
 		})
 	})
 }
 
 // runGuard replaces pods with held evictions while this replica leads.
 func (c *Controller) runGuard(ctx context.Context, client kubernetes.Interface, events *eventlog.Log) {
-	c.keepMoving(ctx, client, &c.guard, func(profiles []*plugins.Profile) *movecontroller.Mover {
-		return movecontroller.NewGuard(client, events, profiles, c.options.Guard)
+	c.keepMoving(ctx, client, &c.guard, func(running *config.Running) *movecontroller.Mover {
+		return movecontroller.NewGuard(client, events, running.Profiles, c.options.Guard)
 	})
 }
 
 // keepMoving runs a Mover, and restarts it after an error. The configuration is read again at each
 // restart, because schedulers may announce a different one by then.
 func (c *Controller) keepMoving(ctx context.Context, client kubernetes.Interface, running *atomic.Pointer[movecontroller.Mover],
-	make func(profiles []*plugins.Profile) *movecontroller.Mover) {
+	make func(*config.Running) *movecontroller.Mover) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		read, err := c.options.Rebalance.runningConfig(ctx, client)
 		if err == nil {
-			mover := make(read.Profiles)
+			mover := make(read)
 			running.Store(mover)
 			err = mover.Run(ctx)
 			running.Store(nil)

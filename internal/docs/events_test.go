@@ -27,7 +27,7 @@ func (e event) String() string { return fmt.Sprintf("%s: %s (%s)", e.part, e.rea
 
 // parts maps folders to the commands emitting their events.
 var parts = map[string]string{
-	"internal/scheduler": "berth scheduler", "scheduler": "berth scheduler", "internal/engine/cycle": "berth scheduler", "internal/controller": "berth controller",
+	"internal/scheduler": "berth scheduler", "scheduler": "berth scheduler", "internal/engine/cycle": "berth scheduler", "internal/controller": "berth controller", "internal/inspect/exchange": "berth controller",
 	"internal/node/simnodes": "berth nodes",
 }
 

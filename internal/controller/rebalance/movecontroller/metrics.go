@@ -26,12 +26,17 @@ var (
 		metrics.ExponentialBuckets(1, 2, 10), "end")
 	stays = instrument.GaugeVec("berth_rebalance_stays",
 		"Pods that should move and could not, as of the last plan, by reason.", "reason")
+	// ClusterCost and ClusterCostBound are set by the goal cost.
+	ClusterCost = instrument.GaugeVec("berth_cluster_cost_per_hour",
+		"Cost of the nodes with a known price as of the last plan of the goal cost, by NodePool; empty for nodes without one.", "nodepool")
+	ClusterCostBound = instrument.GaugeVec("berth_cluster_cost_bound_per_hour",
+		"The NodePool's share of a lower bound on the cost of nodes of the catalog for the same pods.", "nodepool")
 )
 
 // Metrics returns the package's metrics, for the registry of the process that runs it. They are
 // global, so a process must not have more than one Mover.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{evictions, moves, runs, stays, guarded, guardSeconds}
+	return []metrics.Registerable{evictions, moves, runs, stays, guarded, guardSeconds, ClusterCost, ClusterCostBound}
 }
 
 // countMove counts evictions, and moves by result. It ignores results that only report progress.

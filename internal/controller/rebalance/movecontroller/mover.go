@@ -34,6 +34,7 @@ type Mover struct {
 	// prepare, if set, is called at the beginning of Run. finish, if set, is called at its end.
 	// concurrent holds functions that run concurrently with the loop.
 	prepare    func(ctx context.Context) error
+	planning   func(ctx context.Context) // if set, called before each plan of moves
 	finish     func(ctx context.Context)
 	concurrent []func(ctx context.Context)
 	kinds      []kind // kinds shown to the core
@@ -134,6 +135,9 @@ func (m *Mover) runAction(ctx context.Context, action execute.Action) func(conte
 func (m *Mover) makePlan(ctx context.Context, action execute.Action) execute.Event {
 	switch a := action.(type) {
 	case execute.MakePlan:
+		if m.planning != nil {
+			m.planning(ctx)
+		}
 		options := a.Options
 		options.Profiles, options.Placing, options.Scales = m.options.Profiles, m.options.Placing, m.options.Scales
 		return execute.Planned{Plan: rebalance.Make(a.State, m.policy, options)}

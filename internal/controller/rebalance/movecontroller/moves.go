@@ -33,6 +33,8 @@ type Options struct {
 	// OnProgress and Done, if set, are called as a run proceeds. They must not block.
 	OnProgress func(execute.MoveProgress)
 	Done       func(execute.Done)
+	// Planning, if set, is called before each plan. No move is in progress until it returns.
+	Planning func(ctx context.Context)
 }
 
 // New returns a Mover that makes moves by a policy. Events about pods go to events. It sends no
@@ -42,6 +44,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	options.Execute.Wall = wallTime
 	planning := rebalance.Options{Profiles: options.Profiles, Placing: options.Placing}
 	m := newMover(client, Name, execute.New(options.Execute), planning, options.Execute.Surge)
+	m.planning = options.Planning
 	m.prepare = func(ctx context.Context) error { return m.readPolicy(ctx, &options) }
 	m.report = func(ctx context.Context, action execute.Action) bool {
 		switch a := action.(type) {

@@ -1,0 +1,194 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package exchange replaces the nodes of a cluster by fewer and cheaper ones, according to plans of
+// package provision. It serves the command berth rebalance cost and the goal cost of the
+// controller; package execute carries out the exchanges.
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+)
+
+// Limits of an exchange in progress: the largest share of its nodes that are drained together, and
+// the time in which they must be empty.
+const (
+	together = 0.1
+	longest  = 30 * time.Minute
+)
+
+// Options are the flags of plans.
+type Options struct {
+	Catalog []string // files and folders
+	// Surge creates successors before their pods leave, where possible.
+	Surge bool
+
+	limits    provision.Options
+	spotShare float64
+	resume    time.Time // the goal begins no exchange before this time
+}
+
+// AddFlags adds the flags. prefix begins their descriptions.
+func (o *Options) AddFlags(flags *pflag.FlagSet, prefix string) {
+	flags.StringSliceVar(&o.Catalog, "catalog", nil, prefix+"files with the nodes that can be bought (required)")
+	flags.Float64Var(&o.spotShare, "spot-share", 1, prefix+"maximum share of spot nodes in all CPU: from 0 to 1")
+	flags.IntVar(&o.limits.MaxMoves, "max-moves", 0, prefix+"maximum number of pods to move (0: unlimited)")
+	flags.Float64Var(&o.limits.MinSavings, "min-savings", 0, prefix+"smallest saving per hour for which nodes are exchanged")
+	flags.DurationVar(&o.limits.Horizon, "horizon", provision.DefaultHorizon,
+		prefix+"time in which an exchange must save more than its moves cost")
+}
+
+// Validate returns the first error in the flags.
+func (o *Options) Validate() error {
+	switch {
+	case len(o.Catalog) == 0:
+		return fmt.Errorf("--catalog: required: the files with the nodes that can be bought")
+	case !(o.spotShare >= 0 && o.spotShare <= 1):
+		return fmt.Errorf("--spot-share %v: must be from 0 to 1", o.spotShare)
+	case o.limits.MaxMoves < 0:
+		return fmt.Errorf("--max-moves %d: must not be negative", o.limits.MaxMoves)
+	case !(o.limits.MinSavings >= 0):
+		return fmt.Errorf("--min-savings %v: must not be negative", o.limits.MinSavings)
+	case o.limits.Horizon <= 0:
+		return fmt.Errorf("--horizon %s: must be positive", o.limits.Horizon)
+	}
+	return nil
+}
+
+// Plan plans exchanges.
+func (o *Options) Plan(w *simulate.World, catalog *provision.Catalog, options whatif.Options) (*whatif.Forecast, error) {
+	if o.spotShare < 1 {
+		o.limits.Spot = &o.spotShare
+	}
+	return whatif.Run(w, []whatif.Step{{Words: "rebalance cost --catalog " + strings.Join(o.Catalog, ","), Catalog: catalog, Replace: true,
+		Provision: o.limits}}, options)
+}
+
+// Execute finishes an exchange begun by an earlier process, and makes the exchanges of a plan in
+// order, while this process holds the Lease; see [movecontroller.Exclusively]. Each is proved again
+// before a pod leaves. The first error ends it.
+func (o *Options) Execute(ctx context.Context, config *rest.Config, held func(holder string), plan func(context.Context) (*provision.Plan, error),
+	roll func(context.Context, kubernetes.Interface, execute.RollOptions) error) error {
+	return movecontroller.Exclusively(ctx, config, held, func(ctx context.Context, client kubernetes.Interface) error {
+		err := roll(ctx, client, o.rollOf(nil, nil)) // an unfinished exchange changes the plan
+		if err != nil {
+			return err
+		}
+		p, err := plan(ctx)
+		began := strconv.FormatInt(time.Now().Unix(), 36)
+		for i := 0; err == nil && i < len(p.Replaced.Exchanges); i++ {
+			var claims map[string][]byte
+			if claims, err = p.Claims(&p.Replaced.Exchanges[i], fmt.Sprintf("-%s-%d", began, i)); err == nil {
+				err = roll(ctx, client, o.rollOf(p.Replaced.Exchanges[i].Gone, claims))
+			}
+		}
+		return err
+	})
+}
+
+// rollOf returns the options of a roll that creates NodeClaims, moves the pods of the nodes, and
+// removes the nodes. Without nodes, it finishes an earlier exchange.
+func (o *Options) rollOf(nodes []string, claims map[string][]byte) execute.RollOptions {
+	return execute.RollOptions{
+		DrainOptions: execute.DrainOptions{Timeout: longest, Leaving: rebalance.Leaving{Nodes: nodes, Surge: o.Surge,
+			DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Undisturbed: true}}},
+		Until: execute.UntilRemoved, Buy: claims,
+		AtOnce: func(nodes int) int { return max(int(together*float64(nodes)), 1) },
+	}
+}
+
+// rests is the time without exchanges after one that stopped, as after a stopped run of moves: the
+// cause may persist, such as a cloud without capacity.
+const rests = 30 * time.Minute
+
+// Run carries out the goal cost once: it makes a plan, publishes the costs of NodePools, and makes
+// the exchanges of the plan.
+func (o *Options) Run(ctx context.Context, config *rest.Config, running *config.Running, events *eventlog.Log, surge bool) error {
+	plan := func(ctx context.Context) (*provision.Plan, error) { return o.plan(ctx, config, running) }
+	if o.Surge = surge; time.Now().Before(o.resume) {
+		_, err := plan(ctx)
+		return err
+	}
+	return o.Execute(ctx, config, func(holder string) {
+		klog.FromContext(ctx).Info("Waiting for another process that exchanges nodes", "holder", holder)
+	}, plan, func(ctx context.Context, client kubernetes.Interface, options execute.RollOptions) error {
+		return o.roll(ctx, client, running, events, options)
+	})
+}
+
+// plan plans exchanges from the current state of the cluster. The catalog is read each time,
+// because prices change.
+func (o *Options) plan(ctx context.Context, config *rest.Config, running *config.Running) (*provision.Plan, error) {
+	catalog, err := provision.ReadCatalog(o.Catalog, nil)
+	reader, failed := snapshot.NewClient(config)
+	if err := cmp.Or(err, failed); err != nil {
+		return nil, err
+	}
+	reader.DropManagedFields, reader.NodePools = true, true
+	s, err := reader.Read(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	w, err := simulate.Open(s.Set, simulate.Options{Profiles: running.Profiles, Now: s.AsOf.Time, Unseen: true, Gates: running.Groups.Named()})
+	if err != nil {
+		return nil, err
+	}
+	forecast, err := o.Plan(w, catalog, whatif.Options{Source: s.Source})
+	if err != nil {
+		return nil, err
+	}
+
+	plan := forecast.Provision
+	movecontroller.ClusterCost.Reset()
+	movecontroller.ClusterCostBound.Reset()
+	for name, cost := range plan.Replaced.Pools {
+		movecontroller.ClusterCost.WithLabelValues(name).Set(cost.Hour)
+		movecontroller.ClusterCostBound.WithLabelValues(name).Set(cost.Least)
+	}
+	klog.FromContext(ctx).Info("Planned nodes", "costPerHour", plan.Replaced.Before, "savedPerHour", plan.Replaced.Hour,
+		"exchanges", len(plan.Replaced.Exchanges), "notes", plan.Notes, "notRead", s.Missing)
+	return plan, nil
+}
+
+// roll makes one exchange. If it stops, its nodes get events.
+func (o *Options) roll(ctx context.Context, client kubernetes.Interface, running *config.Running, events *eventlog.Log, options execute.RollOptions) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	var ended *execute.RollDone
+	err := movecontroller.NewRoller(client, running.Profiles, options, func(execute.DrainProgress) {}, func(execute.RollProgress) {},
+		func(a execute.RollDone) { ended = &a; end() }).Run(ctx)
+	switch {
+	case err != nil || ended == nil:
+		return cmp.Or(err, ctx.Err())
+	case ended.Stopped == "":
+		return nil
+	}
+	o.resume = time.Now().Add(rests)
+	for _, node := range options.Nodes {
+		events.Add(v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: node, UID: types.UID(node)}, v1.EventTypeWarning, "ExchangeFailed", ended.Stopped)
+	}
+	return fmt.Errorf("%s; %d of %d nodes are removed", ended.Stopped, ended.Done, ended.Nodes)
+}
