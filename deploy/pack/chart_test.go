@@ -38,6 +38,8 @@ dashboard: {enabled: true}
 	{"rebalance", `{mode: replace-default, controller: {rebalance: {enabled: true}}}`, "replace-default", []string{"rebalance"}},
 	{"rebalance-surge", `{mode: replace-default, controller: {rebalance: {enabled: true, surge: true}}}`, "replace-default",
 		[]string{"rebalance", "surge", "rebalance-surge"}},
+	{"rebalance-cost", `{mode: replace-default, controller: {rebalance: {enabled: true, cost: {enabled: true}}}}`, "replace-default",
+		[]string{"rebalance", "rebalance-cost"}},
 	{"eviction-guard", `{mode: replace-default, webhook: {enabled: true}, evictionGuard: {enabled: true}}`, "replace-default",
 		[]string{"webhook", "surge", "eviction-guard"}},
 	{"eviction-requests", `{mode: replace-default, controller: {evictionRequests: {enabled: true}}}`, "replace-default",
@@ -247,6 +249,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		{map[string]any{"mode": "shadow", "ui": map[string]any{"enabled": true}}, "mode: shadow"},
 		{map[string]any{"mode": "shadow", "serve": map[string]any{"enabled": true}}, "mode: shadow"},
 		{map[string]any{"controller": map[string]any{"rebalance": map[string]any{"enabled": true}}}, "controller.rebalance.enabled"},
+		{map[string]any{"mode": "replace-default", "controller": map[string]any{"rebalance": map[string]any{"cost": map[string]any{"enabled": true}}}},
+			"controller.rebalance.cost.enabled"},
 	} {
 		if _, err := render("berth", "berth-system", c.values); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: says %v, want something about %s", c.values, err, c.says)
