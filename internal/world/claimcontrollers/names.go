@@ -7,9 +7,11 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Name generates the name of a pod. Like the API server, it appends five letters of the API
@@ -35,4 +37,15 @@ func Name(namespace, base string, seed any, taken func(name string) bool) string
 // pod, or the controller's name and a dash.
 func BaseOf(p *v1.Pod, owner *metav1.OwnerReference) string {
 	return cmp.Or(p.GenerateName, owner.Name+"-")
+}
+
+// longestGrace bounds grace periods. Some grace periods have more seconds than a Duration holds,
+// and would become negative by overflow.
+const longestGrace = 10 * 365 * 24 * time.Hour
+
+// GraceOf returns the time a pod takes to terminate. This is its whole grace period, 30 seconds by
+// default, because an earlier end cannot be predicted.
+func GraceOf(p *v1.Pod) time.Duration {
+	seconds := ptr.Deref(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	return time.Duration(min(seconds, int64(longestGrace/time.Second))) * time.Second
 }
