@@ -120,7 +120,7 @@ func (o *Options) rollOf(nodes []string, claims map[string][]byte) execute.RollO
 	}
 }
 
-// rests is the time without exchanges after one that stopped, as after a stopped run of moves: the
+// rests is the time without exchanges after a stopped exchange, as after a stopped run of moves: the
 // cause may persist, such as a cloud without capacity.
 const rests = 30 * time.Minute
 
