@@ -120,8 +120,8 @@ func (o *Options) rollOf(nodes []string, claims map[string][]byte) execute.RollO
 	}
 }
 
-// rests is the time without exchanges after a stopped exchange, as after a stopped run of moves: the
-// cause may persist, such as a cloud without capacity.
+// rests is the time without exchanges after a stopped exchange, as after a stopped run of moves:
+// the cause may persist, such as a cloud without capacity.
 const rests = 30 * time.Minute
 
 // Run carries out the goal cost once: it makes a plan, publishes the costs of NodePools, and makes
