@@ -66,6 +66,20 @@ func Install(ctx context.Context) error {
 	return nil
 }
 
+// Impossible returns why this machine cannot run containers, or "".
+func Impossible() string {
+	if os.Geteuid() != 0 {
+		return "must be root"
+	}
+	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/memory"} {
+		if probe, err := os.MkdirTemp(root, "berth-probe-"); err == nil {
+			os.Remove(probe)
+			return ""
+		}
+	}
+	return "cgroups at /sys/fs/cgroup cannot be written"
+}
+
 // Run starts an instance in dir, which must not be in use, and returns when it responds. The
 // instance ends by Stop, or with this process.
 func Run(ctx context.Context, dir string) (*Containerd, error) {
@@ -153,12 +167,6 @@ func (c *Containerd) Stop() error {
 		}
 	})
 	return c.stopped
-}
-
-// Log returns containerd's log.
-func (c *Containerd) Log() string {
-	log, _ := os.ReadFile(filepath.Join(c.Dir, "containerd.log"))
-	return string(log)
 }
 
 func lastLine(text string) string {

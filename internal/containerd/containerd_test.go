@@ -5,6 +5,7 @@ package containerd
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -21,7 +22,7 @@ import (
 )
 
 func TestKilledContainerdComesBackWithItsContainers(t *testing.T) {
-	c := Start(t)
+	c := startOwn(t)
 	run(t, c, "web", "sleep", "600")
 	kill(t, c)
 	eventually(t, "the container runs", func() error {
@@ -68,7 +69,7 @@ func kill(t *testing.T, c *Containerd) {
 // TestImagesThatAreRemovedComeBack verifies that removed images are restored. A kubelet on a nearly
 // full disk removes unused images, and the sandboxes' image is not in any registry.
 func TestImagesThatAreRemovedComeBack(t *testing.T) {
-	c := Start(t)
+	c := startOwn(t)
 	for _, image := range []string{Pause, Busybox} {
 		if out, err := ctr(c, "images", "remove", "--sync", image); err != nil {
 			t.Fatal(out, err)
@@ -87,7 +88,7 @@ func TestImagesThatAreRemovedComeBack(t *testing.T) {
 // That process cannot clean up, so its children must do so.
 func TestNothingIsLeftOfAKilledOwner(t *testing.T) {
 	if os.Getenv("BERTH_TEST_OWNER") != "" {
-		c := Start(t)
+		c := startOwn(t)
 		run(t, c, "web", "sleep", "600")
 		// An orphan of the test in the cgroup, and a mount below the folder, as left by a kubelet.
 		volume := filepath.Join(c.Dir, "kubelet", "volume with space")
@@ -208,4 +209,56 @@ func eventually(t *testing.T, what string, try func() error) {
 		}
 	}
 	t.Fatalf("not in time: %s: %v", what, err)
+}
+
+// startOwn gives a test a private instance. It skips the test, with the reason, if the machine cannot
+// run containers at all.
+func startOwn(t *testing.T) *Containerd {
+	t.Helper()
+	if reason := Impossible(); reason != "" {
+		t.Skipf("no containers here: %s", reason)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	defer cancel()
+	if err := Install(ctx); err != nil {
+		t.Skipf("no containers here: %v", err)
+	}
+	sweep()
+	// Use a short folder instead of the test's own: socket paths have 107 characters at most.
+	dir, err := os.MkdirTemp("", folder)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	c, err := Run(ctx, dir)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("containerd's log:\n%s", readLog(c))
+		}
+		if err := c.Stop(); err != nil {
+			t.Errorf("%v", err)
+		}
+	})
+	return c
+}
+
+// readLog returns the end of containerd's log.
+func readLog(c *Containerd) string {
+	log, _ := os.ReadFile(filepath.Join(c.Dir, "containerd.log"))
+	return string(log[max(0, len(log)-4000):])
+}
+
+const folder = "berth-containerd-"
+
+// sweep removes remains of killed tests' instances whose script was killed as well. It keeps locked
+// instances, which are in use.
+func sweep() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), folder+"*"))
+	for _, dir := range left {
+		if _, err := os.Stat(filepath.Join(dir, "name")); err == nil {
+			_ = exec.Command("sh", "-c", string(script), "containerd.sh", "clean", dir).Run()
+		}
+	}
 }

@@ -4,16 +4,16 @@
 package world
 
 import (
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
-
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -343,4 +343,40 @@ func (w *World) Reserve(r plugins.Reserver, p *cluster.Pod, n *cluster.Node) err
 	}
 	w.Note(undo) // runs before the notes above, which restore the identical claims
 	return nil
+}
+
+// Mark is a state to which a world can be restored.
+type Mark struct {
+	notes int
+	first bool // nothing was noted before
+}
+
+// Mark begins to record changes, so that Undo can restore the current state of the world. Marks
+// nest. A mark that is never undone costs only memory.
+func (w *World) Mark() Mark {
+	m := Mark{len(w.notes), !w.noting}
+	w.noting, w.lent = true, true
+	return m
+}
+
+// Undo undoes the changes since the mark, the last one first. It costs as much as the changes.
+func (w *World) Undo(m Mark) {
+	w.noting = false // the inverse of a change is not a change itself
+	for len(w.notes) > m.notes {
+		last := len(w.notes) - 1
+		undo := w.notes[last]
+		w.notes[last] = nil
+		w.notes = w.notes[:last]
+		undo()
+	}
+	w.noting = !m.first
+}
+
+// Note registers undo, to be called when the current changes are undone, before earlier
+// registrations. It is for state derived from the world, and for state known only to the caller.
+// Without a mark, Note does nothing.
+func (w *World) Note(undo func()) {
+	if w.noting {
+		w.notes = append(w.notes, undo)
+	}
 }

@@ -31,7 +31,19 @@ import (
 func TestAgentJoins(t *testing.T) {
 	t.Parallel()
 	c := start(t)
-	own := containerd.Start(t)
+	dir, err := os.MkdirTemp("", "berth-containerd-") // socket paths have 107 characters at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := containerd.Run(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	gateway, err := own.Gateway()
 	if err != nil {
 		t.Fatal(err)

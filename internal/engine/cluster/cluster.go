@@ -41,6 +41,7 @@ type Cluster struct {
 	free        []int32                       // indices of Nodes that can be reused
 	pods        Set[Pod]                      // placed pods, on known nodes or not, by UID
 	strays      map[string]map[types.UID]*Pod // placed pods on unknown nodes, by node name
+	priorities  map[int32]int                 // number of pods on nodes, by priority
 	nominated   map[types.UID]*Pod
 	absent      map[string][]*Pod  // nominated pods of unknown nodes, by node name
 	supposing   int                // nesting depth of the calls of Suppose
@@ -72,7 +73,7 @@ type ImageState struct {
 func New() *Cluster {
 	return &Cluster{
 		nodes: map[string]*Node{}, strays: map[string]map[types.UID]*Pod{},
-		nominated: map[types.UID]*Pod{}, absent: map[string][]*Pod{},
+		priorities: map[int32]int{}, nominated: map[types.UID]*Pod{}, absent: map[string][]*Pod{},
 		parts: newPartTable(), imageStates: map[string]*ImageState{},
 	}
 }

@@ -144,6 +144,7 @@ func (c *Cluster) attachPod(p *Pod, n *Node) {
 	p.setNode(n, n.Name) // all pods share the string of the node's name
 	p.place = int32(len(n.Pods))
 	n.Pods = append(n.Pods, p)
+	c.priorities[p.Class.Priority]++
 	c.countPod(n, p, 1)
 	c.logChange(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
 }
@@ -158,8 +159,21 @@ func (c *Cluster) detachPod(p *Pod) {
 	n.Pods[last] = nil
 	n.Pods = n.Pods[:last]
 	p.leaveNode()
+	if c.priorities[p.Class.Priority]--; c.priorities[p.Class.Priority] == 0 {
+		delete(c.priorities, p.Class.Priority)
+	}
 	c.countPod(n, p, -1)
 	c.logChange(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
+}
+
+// HasLower reports whether a pod on a node has a lower priority.
+func (c *Cluster) HasLower(priority int32) bool {
+	for other := range c.priorities {
+		if other < priority {
+			return true
+		}
+	}
+	return false
 }
 
 // countPod adds a pod to the node's sums, or subtracts it. The node's list of pods is already

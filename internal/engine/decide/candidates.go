@@ -101,7 +101,7 @@ func (c *candidates) countReasons(r *ranking) (reasons map[string]int, names []s
 		}
 	}
 	if others > 0 {
-		reasons["Preemption is not helpful for scheduling"] += others
+		reasons[notHelpful] += others
 	}
 	return reasons, names
 }

@@ -39,6 +39,9 @@ func (d *Decider) preempt(p *cluster.Pod, left *effort.Budget, ahead plugins.Loo
 		return Preemption{Message: message, Ineligible: true}
 	}
 
+	if d.c.Len() > 0 && !t.asks() && !d.c.HasLower(p.Class.Priority) && d.c.Nominations() == 0 && !r.reasons.merged {
+		return r.withoutVictims()
+	}
 	known, budgets := d.cache.candidatesFor(r), newBudgets(d.c, d.profile, p)
 	if own := d.c.Nominated(p.UID); own != nil {
 		// The cost of the nominated node differs between p, which does not take room from itself,
@@ -61,6 +64,37 @@ func (d *Decider) preempt(p *cluster.Pod, left *effort.Budget, ahead plugins.Loo
 		return d.preemptFrom(&candidates{rebuilds: r.rebuilds}, t, budgets, effort.NewBudget(d.limits, d.c), ahead)
 	}
 	return d.preemptFrom(known, t, budgets, left, ahead)
+}
+
+// withoutVictims is the result of a preemption in a cluster without less important pods, in which
+// no node needs to be examined.
+func (r *ranking) withoutVictims() Preemption {
+	resolvable := 0
+	count := func(rejection *plugins.Rejection, nodes int32) {
+		if rejection != nil && !rejection.Unresolvable {
+			resolvable += int(nodes)
+		}
+	}
+	for _, g := range r.groups {
+		plugin, rejection := r.judgeGroup(g)
+		count(rejection, g.ok)
+		for id, nodes := range g.rejected {
+			if own := &r.reasons.list[id]; r.plan.precedes(plugin, own) {
+				count(rejection, nodes)
+			} else {
+				count(own.rejection, nodes)
+			}
+		}
+	}
+
+	reasons := map[string]int{}
+	if resolvable > 0 {
+		reasons[noVictims.Reasons[0]] = resolvable
+	}
+	if others := r.ix.c.Len() - resolvable; others > 0 {
+		reasons[notHelpful] = others
+	}
+	return Preemption{Message: noneAvailable(r.ix.c.Len(), reasons)}
 }
 
 // preemptFrom refreshes the candidates and picks the cheapest one.

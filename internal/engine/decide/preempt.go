@@ -106,7 +106,7 @@ func (pl *Plain) preempt(p *cluster.Pod, e *Evaluation, left *effort.Budget) Pre
 	}
 
 	if others := len(e.Nodes) - tried; others > 0 {
-		failed["Preemption is not helpful for scheduling"] += others
+		failed[notHelpful] += others
 	}
 	return Preemption{Message: noneAvailable(len(e.Nodes), failed), Plugins: names}
 }

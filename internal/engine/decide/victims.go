@@ -113,6 +113,9 @@ var budgetKept = &plugins.Rejection{Code: "BudgetKept", Reasons: []string{"preem
 
 var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reasons: []string{"No preemption victims found for incoming pod"}}
 
+// notHelpful is upstream's reason for the nodes where removing pods cannot help.
+const notHelpful = "Preemption is not helpful for scheduling"
+
 // unfinished is the refusal of a node whose examination exhausted the effort.
 var unfinished = &plugins.Rejection{}
 

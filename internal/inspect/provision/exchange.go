@@ -11,7 +11,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -38,13 +37,11 @@ func (r *replacer) world() (*simulate.World, error) {
 }
 
 // draft returns the exchange that removes the nodes, or the reason for which it is impossible or
-// saves nothing. It empties the nodes by force, so all of their pods are pending, and plans nodes
-// for these pods.
+// saves nothing. It loses the nodes, so all of their pods are pending, and plans nodes for these
+// pods.
 func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 	r.tries++
-	if r.o.Progress != nil {
-		r.o.Progress(fmt.Sprintf("replacing %s", answer.List(len(names), func(i int) string { return names[i] })))
-	}
+	r.o.say("replacing %s", answer.List(len(names), func(i int) string { return names[i] }))
 	w, err := r.world()
 	if err != nil {
 		return nil, "", err
@@ -54,12 +51,10 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 	for _, name := range names {
 		e.Hour += r.prices[name]
 		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
-		if _, err := w.Do(&simulate.Operation{Drain: forced(name)}); err != nil {
-			return nil, "", err
-		}
 	}
-	w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
-	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: sets.New(names...)})
+	leaving := leavingNodes(w, names)
+	lose(w, names)
+	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: leaving})
 	if err != nil {
 		return nil, "", err
 	}
@@ -88,11 +83,14 @@ const mostRepairs = 6
 func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err error) {
 	for repairs := range mostRepairs {
 		r.tries++
+		for _, name := range e.Gone {
+			r.proved += r.pods[name]
+		}
 		w, err := r.world()
 		if err != nil {
 			return nil, "", err
 		}
-		before := waitingNames(w)
+		before, leaving := waitingNames(w), leavingNodes(w, e.Gone)
 		if stuck, why, err = r.carryOut(w, e); err != nil || len(stuck) > 0 {
 			return stuck, why, err
 		}
@@ -102,7 +100,7 @@ func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err 
 		if len(before) == len(waitingNames(w)) {
 			return nil, why, nil
 		}
-		m := newMaker(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: sets.New(e.Gone...)})
+		m := newMaker(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: leaving})
 		more, err := m.make()
 		if err != nil {
 			return nil, "", err
@@ -124,12 +122,27 @@ func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err 
 	return nil, why, nil
 }
 
-// forced returns a drain that empties the node, regardless of budgets and kubectl's refusals.
-func forced(node string) *simulate.Drain {
-	return &simulate.Drain{
-		Nodes: simulate.Nodes{Node: node}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true, DisableEviction: true,
+// leavingNodes returns nodes by name.
+func leavingNodes(w *simulate.World, names []string) map[string]*v1.Node {
+	nodes := make(map[string]*v1.Node, len(names))
+	for _, name := range names {
+		nodes[name] = w.Node(name)
+	}
+	return nodes
+}
+
+// lose removes nodes together with their pods, regardless of budgets and kubectl's refusals. Nodes
+// that are only drained would cost time: the scheduler would try each pod on each of them.
+func lose(w *simulate.World, names []string) {
+	w.LoseNodes(names)
+	if !w.Barren() {
+		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
 	}
 }
+
+// After each removal of nodes, the engine counts all topologies again. The proof of an exchange
+// with more than manyNodes therefore removes the drained nodes in stepsOfMany steps.
+const manyNodes, stepsOfMany = 256, 16
 
 // carryOut adds the new nodes, and drains and removes the old ones. It returns the reason for a
 // failure, or "" after success; e.Moves then lists the pods' new places. stuck has the nodes that
@@ -152,11 +165,15 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 		}
 		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
 	}
-	for _, name := range e.Gone {
-		drain := forced(name)
+	var empty []string
+	step := 1
+	if len(e.Gone) > manyNodes {
+		step = len(e.Gone) / stepsOfMany
+	}
+	for i, name := range e.Gone {
 		// Unlike in the first world, budgets apply, and pods that are without a controller
 		// or must not be moved prevent the drain.
-		drain.Force, drain.DisableEviction, drain.Undisturbed = false, false, true
+		drain := &simulate.Drain{Nodes: simulate.Nodes{Node: name}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Undisturbed: true}
 		done, err := w.Do(&simulate.Operation{Drain: drain})
 		if err != nil {
 			return nil, "", err
@@ -173,11 +190,16 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 			why = cmp.Or(why, stuck[name])
 			continue
 		}
-		// Remove the node only when it is empty; DaemonSet pods are removed with it.
-		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
+		// Remove nodes only when they are empty; DaemonSet pods are removed with them.
+		if empty = append(empty, name); len(empty) < step && i < len(e.Gone)-1 {
+			continue
+		}
+		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Nodes: empty}}); err != nil {
 			return nil, "", err
 		}
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+		empty = nil
+		r.o.say("moving pods: %d of %d nodes are empty", i+1, len(e.Gone))
 	}
 
 	if why != "" {

@@ -234,24 +234,23 @@ type PoolCost struct {
 // costs less than in the catalog.
 func (r *replacer) poolCosts(w *simulate.World) error {
 	poolOf, departed, bounded := map[string]*PoolCost{}, len(w.Departures()), len(r.p.Nodes) == 0
+	var names []string
 	for _, n := range w.Nodes() {
-		w.ChangeNode(n.Name, func(n *v1.Node) { n.Spec.Unschedulable = true })
 		price, known := r.prices[n.Name]
 		bounded = bounded && slices.ContainsFunc(r.p.catalog.Offers, func(o Offer) bool { return known && o.sells(n) && o.Price <= price+tiny })
 		if !known {
+			w.ChangeNode(n.Name, func(n *v1.Node) { n.Spec.Unschedulable = true })
 			continue
 		}
+		names = append(names, n.Name)
 		name := n.Labels[nodePoolLabel]
 		if r.out.Pools[name] == nil {
 			r.out.Pools[name] = &PoolCost{}
 		}
 		r.out.Pools[name].Hour += price
 		poolOf[n.Name] = r.out.Pools[name]
-		if _, err := w.Do(&simulate.Operation{Drain: forced(n.Name)}); err != nil {
-			return err
-		}
 	}
-	w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+	lose(w, names)
 
 	cameFrom := map[simulate.Name]*PoolCost{}
 	for _, d := range w.Departures()[departed:] {

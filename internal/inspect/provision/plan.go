@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -40,7 +39,9 @@ type Options struct {
 	// Progress, if set, receives progress messages.
 	Progress func(words string)
 
-	leaving sets.Set[string] // nodes that will be removed, and do not count for the share of spot
+	// leaving holds removed nodes that exist until the plan is carried out. They count for the
+	// limits, but not for the share of spot.
+	leaving map[string]*v1.Node
 }
 
 // hoursOfMonth is the number of hours in the clouds' billing month: 365 days of 24 hours, divided
@@ -132,7 +133,7 @@ func (m *maker) buyFor(pods []*cluster.Pod) {
 			return
 		}
 		m.rounds++
-		m.say("round %d: nodes for %d pods", m.rounds, len(pods))
+		m.o.say("round %d: nodes for %d pods", m.rounds, len(pods))
 		if !m.buy(pods) || m.w.Err() != nil {
 			return
 		}
@@ -185,10 +186,10 @@ type maker struct {
 	why map[simulate.Name]string
 }
 
-// say reports progress, if Options.Progress is set.
-func (m *maker) say(format string, args ...any) {
-	if m.o.Progress != nil {
-		m.o.Progress(fmt.Sprintf(format, args...))
+// say reports progress, if Progress is set.
+func (o *Options) say(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
@@ -235,7 +236,7 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 
 	// From here on each pod has a planned node.
 	planned := d.assign(solution, nodes)
-	m.say("round %d: trying %d pods on %d nodes", m.rounds, len(planned), len(made))
+	m.o.say("round %d: trying %d pods on %d nodes", m.rounds, len(planned), len(made))
 	// The world records its error, and make returns it.
 	if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
 		return false
@@ -331,8 +332,8 @@ func (m *maker) limit(p *packing.Problem, also []int) {
 // if the limit was lowered below current usage.
 func (m *maker) left(pool *Pool, name v1.ResourceName) int64 {
 	left := amountOf(name, pool.Limits[name])
-	for _, n := range m.w.Nodes() {
-		if n.Labels[nodePoolLabel] != pool.Name || m.isNew(n.Name) {
+	for _, n := range m.standingNodes() {
+		if n.Labels[nodePoolLabel] != pool.Name {
 			continue
 		}
 		if name == "nodes" {
@@ -342,6 +343,12 @@ func (m *maker) left(pool *Pool, name v1.ResourceName) int64 {
 		}
 	}
 	return left
+}
+
+// standingNodes lists the nodes that exist while the plan is carried out, without the new ones.
+func (m *maker) standingNodes() []*v1.Node {
+	list := slices.DeleteFunc(m.w.Nodes(), func(n *v1.Node) bool { return m.isNew(n.Name) || m.o.leaving[n.Name] != nil })
+	return slices.AppendSeq(list, maps.Values(m.o.leaving))
 }
 
 // amountOf returns a quantity as an integer: CPU in thousandths, everything else in units, like

@@ -64,6 +64,10 @@ type Kept struct {
 // and draining nodes in it.
 const mostTries = 64
 
+// mostProved is the number of pods drained in proofs after which no other exchange of many nodes is
+// proved if one is found.
+const mostProved = 100_000
+
 // drainTime limits a drain's wait for disruption budgets, in virtual time.
 const drainTime = 10 * time.Minute
 
@@ -87,6 +91,7 @@ type replacer struct {
 	offers map[string]int     // their offers in the catalog, if any
 	moves  int                // number of pods on the nodes of all exchanges
 	tries  int
+	proved int // number of pods drained in proofs
 	// allowed holds how many nodes may be removed now, by NodePool and reason.
 	allowed map[string]int
 }
@@ -236,7 +241,8 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 // cannot save much more.
 func (r *replacer) proveBest(drafts []*Exchange) (best *Exchange, stuck map[string]string, err error) {
 	for _, e := range drafts {
-		if e.Hour < worthwhile*r.out.Before || r.whyUnprofitable(e) != "" || best != nil && r.net(best) > (1-2*worthwhile)*r.net(e) {
+		if e.Hour < worthwhile*r.out.Before || r.whyUnprofitable(e) != "" ||
+			best != nil && (r.proved > mostProved || r.net(best) > (1-2*worthwhile)*r.net(e)) {
 			continue
 		}
 		var why string

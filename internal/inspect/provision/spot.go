@@ -102,7 +102,7 @@ func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 func (m *maker) standing() (steady, spot int64) {
 	for _, n := range m.w.Cluster().Nodes {
 		switch {
-		case n == nil || isTrial(n.Name) || m.o.leaving.Has(n.Name):
+		case n == nil || isTrial(n.Name) || m.o.leaving[n.Name] != nil:
 		case isSpot(n.Object().Labels):
 			spot += n.Size.MilliCPU
 		case !m.isNew(n.Name) || len(podsOf(n)) > 0:

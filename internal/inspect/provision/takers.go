@@ -303,7 +303,7 @@ func (m *maker) node(offer int) *v1.Node {
 
 	name := ""
 	// Skip names of existing nodes, and of nodes that exist until the plan is carried out.
-	for name == "" || m.w.Node(name) != nil || m.o.leaving.Has(name) {
+	for name == "" || m.w.Node(name) != nil || m.o.leaving[name] != nil {
 		m.number[o.Pool]++
 		name = fmt.Sprintf("%s-new-%d", strings.ToLower(o.Pool), m.number[o.Pool])
 	}

@@ -122,8 +122,8 @@ var commonLabels = map[string]bool{
 // count nodes of NodePools; see left for their limits.
 func (m *maker) there(offer int) (count int) {
 	if o := &m.c.Offers[offer]; o.pool < 0 {
-		for _, n := range m.w.Nodes() {
-			if !m.isNew(n.Name) && o.has(n) {
+		for _, n := range m.standingNodes() {
+			if o.has(n) {
 				count++
 			}
 		}

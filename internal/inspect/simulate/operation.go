@@ -238,6 +238,9 @@ func (n Nodes) resolveNames(all *nodes) ([]string, error) {
 		return nil, fmt.Errorf("selector %q: %w", n.Selector, err)
 	}
 
+	if !n.All && n.Zone == "" && n.Selector == "" && len(found) > 0 {
+		return slices.Sorted(maps.Keys(found)), nil
+	}
 	for name, m := range all.named {
 		inZone := n.Zone != "" && m.object.Labels[v1.LabelTopologyZone] == n.Zone
 		if n.All || inZone || n.Selector != "" && selector.Matches(labels.Set(m.object.Labels)) {

@@ -82,6 +82,22 @@ func (w *World) Barren() bool {
 	return true
 }
 
+// LoseNodes removes nodes together with their pods. Pods of the same class leave one after another,
+// so the scheduler finds quickly that their successors fit nowhere: only the first is decided.
+func (w *World) LoseNodes(names []string) {
+	var lost []*pod
+	for _, name := range names {
+		lost = append(lost, w.pods.podsOn(name)...)
+	}
+	slices.SortStableFunc(lost, func(a, b *pod) int { return cmp.Compare(a.Class.ID, b.Class.ID) })
+	for _, p := range lost {
+		w.controllers.departPod(p, ByNodeRemoval, p.NodeName)
+	}
+	for _, name := range names {
+		w.operations.removeNode(name)
+	}
+}
+
 // Introduce shows the scheduler its unseen pods, see [Options.Unseen], on another goroutine.
 // Callers must not access the world before they have called wait, which returns once all of these
 // pods are shown.

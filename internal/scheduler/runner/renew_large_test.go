@@ -51,7 +51,7 @@ func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 			}
 		},
 		"many pods that wait": func(api *fakeapi.Server) {
-			for i := range 30_000 {
+			for i := range 20_000 {
 				pod := aPod(fmt.Sprint("gated-", i), "1m")
 				pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "later"}}
 				api.Put(pod)

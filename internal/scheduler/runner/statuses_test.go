@@ -35,9 +35,11 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		go func() { defer close(ended); by.runWorkers(ctx, context.Background(), 2) }()
 		var mu sync.Mutex
 		var written []string
-		var down atomic.Bool
+		var down, busy atomic.Bool
 		down.Store(true)
 		s := newStatuses(by, func(_ context.Context, what string) error {
+			busy.Store(true)
+			defer busy.Store(false)
 			time.Sleep(10 * time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
@@ -51,6 +53,9 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 		pod := aPod("p", "1")
 		s.addWrite(pod, "a", false)
 		time.Sleep(time.Hour) // it is now retried about every half minute
+		for busy.Load() {     // a try in progress must not succeed
+			time.Sleep(time.Millisecond)
+		}
 		down.Store(false)
 		synctest.Wait()
 		before := len(tried(0))

@@ -26,6 +26,10 @@ const (
 // NodePoolLabel has the name of a node's NodePool.
 const NodePoolLabel = "karpenter.sh/nodepool"
 
+// ConsolidateAfter is the annotation of a NodePool that replaces its consolidateAfter for Berth, so
+// that Berth may consolidate a pool that Karpenter leaves alone.
+const ConsolidateAfter = "berth.dev/consolidate-after"
+
 // NodePool is the part of a NodePool of Karpenter that limits the removal of its nodes.
 type NodePool struct {
 	metav1.ObjectMeta `json:"metadata"`
@@ -113,17 +117,23 @@ func (p *NodePool) Allowed(nodes []*v1.Node, reason string, now time.Time) int {
 // WhyStays returns why Karpenter's consolidation would not remove a node of the pool, apart from
 // budgets, or "". used is the time of the last pod's arrival, or of the node's creation.
 func (p *NodePool) WhyStays(reason string, used, now time.Time) string {
-	c := &p.Spec.Disruption
-	after, _ := time.ParseDuration(c.After)
+	c, field := &p.Spec.Disruption, "consolidateAfter"
+	text, own := p.Annotations[ConsolidateAfter]
+	if own {
+		field = ConsolidateAfter
+	} else {
+		text = c.After
+	}
+	after, err := time.ParseDuration(text)
 	switch {
 	case p.Spec.Replicas != nil:
 		return fmt.Sprintf("NodePool %s has a fixed number of nodes", p.Name)
-	case c.After == "Never":
-		return fmt.Sprintf("NodePool %s has consolidateAfter: Never", p.Name)
+	case text == "Never" || own && err != nil:
+		return fmt.Sprintf("NodePool %s has %s: %s", p.Name, field, text)
 	case c.Policy == "WhenEmpty" && reason != Empty:
 		return fmt.Sprintf("NodePool %s has consolidationPolicy: WhenEmpty, and the node has pods", p.Name)
 	case now.Sub(used) < after:
-		return fmt.Sprintf("NodePool %s has consolidateAfter: %s, and a pod arrived later", p.Name, c.After)
+		return fmt.Sprintf("NodePool %s has %s: %s, and a pod arrived later", p.Name, field, text)
 	}
 	return ""
 }

@@ -82,4 +82,14 @@ func TestConsolidationOfANodePool(t *testing.T) {
 			t.Errorf("%s: an empty node stays: %q", spec, got)
 		}
 	}
+	for after, why := range map[string]string{
+		"0s": "", "2h": "NodePool main has berth.dev/consolidate-after: 2h, and a pod arrived later",
+		"Never": "NodePool main has berth.dev/consolidate-after: Never", "soon": "NodePool main has berth.dev/consolidate-after: soon",
+	} {
+		p := &NodePool{}
+		p.Name, p.Annotations, p.Spec.Disruption.After = "main", map[string]string{ConsolidateAfter: after}, "Never"
+		if got := p.WhyStays(Underutilized, now.Add(-90*time.Minute), now); got != why {
+			t.Errorf("annotation %s: %q, want %q", after, got, why)
+		}
+	}
 }
