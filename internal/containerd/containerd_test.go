@@ -211,8 +211,8 @@ func eventually(t *testing.T, what string, try func() error) {
 	t.Fatalf("not in time: %s: %v", what, err)
 }
 
-// startOwn gives a test a private instance. It skips the test, with the reason, if the machine cannot
-// run containers at all.
+// startOwn gives a test a private instance. It skips the test, with the reason, if the machine
+// cannot run containers at all.
 func startOwn(t *testing.T) *Containerd {
 	t.Helper()
 	if reason := Impossible(); reason != "" {
