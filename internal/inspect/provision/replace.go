@@ -228,10 +228,12 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 		case len(stuck) == 0:
 			return names, nil
 		}
-		for name, why := range stuck {
-			r.keep(name, why)
-		}
-		names = slices.DeleteFunc(names, func(name string) bool { return stuck[name] != "" })
+		names = slices.DeleteFunc(names, func(name string) bool {
+			if stuck[name] != "" {
+				r.keep(name, stuck[name])
+			}
+			return stuck[name] != ""
+		})
 	}
 	return names, nil
 }
