@@ -313,3 +313,27 @@ status: {phase: Running, %s}
 		})
 	}
 }
+
+// TestLostNodesOfAFailedJob verifies that the loss of two nodes with pods of a Job that survives no
+// failure ends both pods: the first loss fails the Job, which then deletes the other pod.
+func TestLostNodesOfAFailedJob(t *testing.T) {
+	job := strings.NewReplacer("backoffLimit: 1", "backoffLimit: 0\n  parallelism: 2", `"100"`, `"1"`).Replace(retrier)
+	w := opened(t, twoNodes+job)
+	w.Settle()
+	nodes := map[string]bool{}
+	for _, f := range w.Each() {
+		nodes[f.Pod.NodeName] = true
+	}
+	if len(nodes) != 2 || nodes[""] {
+		t.Fatalf("the pods are on %v", nodes)
+	}
+	var lost []string
+	for _, n := range w.Nodes() {
+		lost = append(lost, n.Name)
+	}
+	w.LoseNodes(lost)
+	w.Advance(w.Elapsed() + 10*time.Minute)
+	if left := names(w, "job"); len(left) != 0 || len(w.Departures()) != 2 {
+		t.Errorf("left: %q, %d departures", left, len(w.Departures()))
+	}
+}

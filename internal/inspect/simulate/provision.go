@@ -91,7 +91,9 @@ func (w *World) LoseNodes(names []string) {
 	}
 	slices.SortStableFunc(lost, func(a, b *pod) int { return cmp.Compare(a.Class.ID, b.Class.ID) })
 	for _, p := range lost {
-		w.controllers.departPod(p, ByNodeRemoval, p.NodeName)
+		if !p.gone { // a failed Job takes its other pods along
+			w.controllers.departPod(p, ByNodeRemoval, p.NodeName)
+		}
 	}
 	for _, name := range names {
 		w.operations.removeNode(name)
