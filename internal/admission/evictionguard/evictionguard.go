@@ -90,10 +90,13 @@ func LastRequested(pod *v1.Pod, now, first time.Time) time.Time {
 	return at
 }
 
-// Records returns the annotations that record a refused eviction; nil removes an annotation.
+// Records returns the annotations that record a refused eviction; nil removes an annotation. A
+// denial ends the request: the next eviction is held again.
 func (v *Verdict) Records(now time.Time) map[string]any {
 	at := now.UTC().Format(time.RFC3339)
 	switch {
+	case v.Deny:
+		return map[string]any{RequestedAnnotation: nil, RepeatedAnnotation: nil, StatusAnnotation: nil}
 	case v.First:
 		return map[string]any{RequestedAnnotation: at, RepeatedAnnotation: nil, StatusAnnotation: nil}
 	case v.Again:
@@ -105,7 +108,7 @@ func (v *Verdict) Records(now time.Time) map[string]any {
 // Verdict is the decision about an eviction of a guarded pod.
 type Verdict struct {
 	Admit  bool
-	Deny   bool   // refused for good
+	Deny   bool   // refused after the deadline; ends the request
 	First  bool   // not admitted, and the request must be recorded in the pod
 	Again  bool   // not admitted, and the time of the request should be recorded in the pod
 	Reason string // of an admission, for metrics: controller, deadline or unanswered
@@ -114,8 +117,9 @@ type Verdict struct {
 }
 
 // Judge decides about an eviction of a guarded pod. first is the time at which the caller first saw
-// an eviction of this pod, which bounds the delay if another client keeps rewriting the annotation;
-// alive is the time at which the caller last saw a new status of any pod.
+// an eviction of this pod, which bounds the delay if another client keeps rewriting the annotation,
+// unless annotations may also deny evictions. alive is the time at which the caller last saw a new
+// status of any pod.
 func (o *Options) Judge(pod *v1.Pod, now, first, alive time.Time) Verdict {
 	at, ok := Requested(pod, now, o.Deadline)
 	again := now.Sub(LastRequested(pod, now, at)) >= repeatsAfter
@@ -126,7 +130,7 @@ func (o *Options) Judge(pod *v1.Pod, now, first, alive time.Time) Verdict {
 	switch {
 	case ok && strings.HasPrefix(status, Denied) && o.chooses(Deny):
 		return Verdict{Deny: true, Message: strings.TrimPrefix(status, Denied)}
-	case now.Sub(first) >= deadline, ok && now.Sub(at) >= deadline:
+	case !o.chooses(Deny) && now.Sub(first) >= deadline, ok && now.Sub(at) >= deadline:
 		return Verdict{Admit: true, Reason: "deadline"}
 	case !ok:
 		return Verdict{First: true, Message: undecided(pod)}

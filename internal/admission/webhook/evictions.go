@@ -138,7 +138,9 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 	case verdict.Admit:
 		seen.read = time.Time{} // a budget may refuse the eviction, and the next one is judged again
 		return e.admit(verdict.Reason), nil
-	case verdict.Deny:
+	case verdict.Deny: // again, if the request cannot be removed
+		seen.at = e.now()
+		_ = e.recordRequest(ctx, pod, verdict.Records(e.now()))
 		e.metrics.evictions.WithLabelValues("denied").Inc()
 		return denyResponse(apierrors.NewForbidden(v1.Resource("pods"), pod.Name, errors.New(verdict.Message)).Status()), nil
 	}

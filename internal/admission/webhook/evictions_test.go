@@ -85,6 +85,29 @@ func TestAnEvictionIsRecordedInThePodAndHeld(t *testing.T) {
 	}
 }
 
+func TestADenialIsGivenOnce(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	denied := guardedPod("web-1")
+	denied.Annotations = map[string]string{evictionguard.RequestedAnnotation: now.Add(-2 * time.Minute).Format(time.RFC3339),
+		evictionguard.RepeatedAnnotation: now.Format(time.RFC3339), evictionguard.StatusAnnotation: evictionguard.Denied + "held for 2m0s"}
+	client, fails := fake.NewClientset(denied), true
+	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return fails, nil, errors.New("busy") })
+	guard := testEvictions(client, &now)
+	guard.options.Choices = append(guard.options.Choices, evictionguard.Deny)
+	for i, want := range []int32{http.StatusForbidden, http.StatusForbidden, http.StatusTooManyRequests} {
+		response, err := guard.judgeEviction(t.Context(), evictionOf("web-1", `{}`))
+		if err != nil || response.Allowed || response.Result.Code != want {
+			t.Errorf("eviction %d: %+v, %v, want code %d", i+1, response, err, want)
+		}
+		now = now.Add(readsEvery)
+		fails = false
+	}
+	pod, _ := client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
+	if at, ok := evictionguard.Requested(pod, now, evictionguard.DefaultDeadline); !ok || now.Sub(at) > 2*readsEvery {
+		t.Errorf("the last eviction is not recorded: %v", pod.Annotations)
+	}
+}
+
 func TestOtherEvictionsPassWithoutAWrite(t *testing.T) {
 	stateful := guardedPod("db-0")
 	stateful.OwnerReferences[0].Kind = "StatefulSet"

@@ -80,6 +80,34 @@ func TestPoliciesDecideWhatAnEvictionWaitsFor(t *testing.T) {
 	}
 }
 
+// TestADenialEndsTheRequest evicts a pod again after a denial, while its replacement still has no
+// place, and after it has one. The denial is the answer to one drain only.
+func TestADenialEndsTheRequest(t *testing.T) {
+	g := newGuarded(t, 1, "node a cpu=2 cordoned\nnode b cpu=2 cordoned\ndeployment web\npods web count=1 on=a cpu=2")
+	g.guard.Choices = []string{evictionguard.Surge, evictionguard.Deny}
+	for _, o := range g.objects {
+		if d, ok := o.(*appsv1.Deployment); ok {
+			d.SetAnnotations(map[string]string{evictionguard.DeadlineAnnotation: "2m", evictionguard.AfterDeadlineAnnotation: evictionguard.Deny})
+		}
+	}
+	g.startGuard()
+	for i := range 6 { // longer than the operator's deadline
+		if got, after := g.hold("web-0", 15*time.Minute); got != "denied" || after < 2*time.Minute || after > 2*time.Minute+10*time.Second {
+			t.Fatalf("drain %d: %s after %v", i, got, after)
+		}
+		g.pass(14 * time.Second)
+	}
+	b := g.node("b").DeepCopy()
+	b.Spec.Unschedulable, b.Spec.Taints = false, nil
+	g.write(b)
+	if got, after := g.hold("web-0", 15*time.Minute); got != "replaced" || after > 20*time.Second {
+		t.Errorf("with a place: %s after %v", got, after)
+	}
+	g.pass(time.Minute)
+	g.judgeEnd()
+	g.report(1)
+}
+
 // live counts the pods that do not terminate.
 func live(pods []*v1.Pod) (count int) {
 	for _, p := range pods {
