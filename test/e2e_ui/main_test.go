@@ -108,7 +108,7 @@ func open(t *testing.T, url, hash string, v stage.View) tab {
 			break
 		}
 		t.Log("no frame of the tab was drawn within 5 s: opening another one")
-		p.Close()
+		p.Discard()
 		p, err = shared.browser.Open(at(url, hash), v)
 	}
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -38,7 +40,12 @@ func Chromium() (string, error) {
 }
 
 // Browser is a headless Chromium with a separate profile.
-type Browser struct{ ctx context.Context }
+type Browser struct {
+	ctx context.Context
+
+	mu   sync.Mutex
+	idle []*browserTab
+}
 
 // Launch starts a browser. end stops it.
 func Launch(path string) (b *Browser, end func(), err error) {
@@ -61,7 +68,7 @@ func Launch(path string) (b *Browser, end func(), err error) {
 		end()
 		return nil, nil, fmt.Errorf("start %s: %w", path, err)
 	}
-	return &Browser{ctx}, end, nil
+	return &Browser{ctx: ctx}, end, nil
 }
 
 // View is a screen with its settings.
@@ -71,32 +78,110 @@ type View struct {
 	Scale         float64 // device pixels per page pixel; 0 means 1
 }
 
+// browserTab is a tab of the browser. A new tab takes two seconds of a busy machine, because it is
+// a process, so that a closed page leaves its tab to the next one.
+type browserTab struct {
+	ctx context.Context
+	end func()
+
+	mu   sync.Mutex
+	page *Page // receives the faults
+}
+
+// newTab opens an empty tab.
+func newTab(ctx context.Context, closeTab context.CancelFunc) (*browserTab, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Hour)
+	tab := &browserTab{ctx: ctx, end: func() { cancel(); closeTab() }}
+	err := errors.Join(chromedp.Do(ctx), chromedp.Listen(ctx, tab.hear), call(ctx, log.Enable, cdp.Empty{}))
+	if err != nil {
+		tab.end()
+		return nil, fmt.Errorf("open a tab: %w", err)
+	}
+	return tab, nil
+}
+
+// clear prepares a tab for another page: it keeps neither storage nor history.
+func (tab *browserTab) clear() error {
+	ctx, cancel := context.WithTimeout(tab.ctx, 10*time.Second)
+	defer cancel()
+	_, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("(localStorage.clear(), sessionStorage.clear(), true)"))
+	return errors.Join(err,
+		call(ctx, network.ClearBrowserCookies, cdp.Empty{}),
+		chromedp.Do(ctx, chromedp.Navigate("about:blank")),
+		call(ctx, cdppage.ResetNavigationHistory, cdp.Empty{}))
+}
+
+// hear records exceptions and errors of the tab's page.
+func (tab *browserTab) hear(event any) {
+	tab.mu.Lock()
+	p := tab.page
+	tab.mu.Unlock()
+	if p != nil {
+		p.hear(event)
+	}
+}
+
+// show sets the page of the tab.
+func (tab *browserTab) show(p *Page) {
+	tab.mu.Lock()
+	defer tab.mu.Unlock()
+	tab.page = p
+}
+
 // Page is a page in a tab of the browser.
 type Page struct {
-	ctx   context.Context
-	close func()
+	ctx     context.Context
+	close   func()
+	altered bool // settings of the tab may have changed
 
 	mu       sync.Mutex
 	faults   []string
 	forgiven bool
 }
 
-// Open opens an address in a new tab with separate cookies and storage.
+// Open opens an address in a tab with separate cookies and storage.
 func (b *Browser) Open(address string, v View) (*Page, error) {
-	ctx, closeTab := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
-	return load(ctx, closeTab, address, v)
+	b.mu.Lock()
+	var tab *browserTab
+	if last := len(b.idle) - 1; last >= 0 {
+		tab, b.idle = b.idle[last], b.idle[:last]
+	}
+	b.mu.Unlock()
+	if tab == nil {
+		var err error
+		if tab, err = newTab(chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())); err != nil {
+			return nil, err
+		}
+	}
+	p := &Page{ctx: tab.ctx}
+	p.close = sync.OnceFunc(func() {
+		tab.show(nil)
+		if p.altered || tab.clear() != nil {
+			tab.end()
+			return
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.idle = append(b.idle, tab)
+	})
+	tab.show(p)
+	return p, p.load(address, v)
 }
 
 // Tab opens an address in another tab that shares cookies, storage and connections with this one.
 func (p *Page) Tab(address string, v View) (*Page, error) {
-	ctx, closeTab := chromedp.NewContext(p.ctx)
-	return load(ctx, closeTab, address, v)
+	p.altered = true
+	tab, err := newTab(chromedp.NewContext(p.ctx))
+	if err != nil {
+		return nil, err
+	}
+	other := &Page{ctx: tab.ctx, close: tab.end}
+	tab.show(other)
+	return other, other.load(address, v)
 }
 
-// load opens an address in the tab of a context.
-func load(ctx context.Context, closeTab context.CancelFunc, address string, v View) (*Page, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
-	p := &Page{ctx: ctx, close: func() { cancel(); closeTab() }}
+// load shows an address on a screen. The page is closed after an error.
+func (p *Page) load(address string, v View) error {
 	if v.Scale == 0 {
 		v.Scale = 1
 	}
@@ -107,21 +192,19 @@ func load(ctx context.Context, closeTab context.CancelFunc, address string, v Vi
 	}
 
 	err := errors.Join(
-		chromedp.Do(ctx),
-		chromedp.Listen(ctx, p.hear),
-		call(ctx, log.Enable, cdp.Empty{}),
-		call(ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: v.Width,
+		call(p.ctx, cdppage.BringToFront, cdp.Empty{}),
+		call(p.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: v.Width,
 			Height: v.Height, DeviceScaleFactor: v.Scale, Mobile: v.Width < 600}),
-		call(ctx, emulation.SetEmulatedMedia,
+		call(p.ctx, emulation.SetEmulatedMedia,
 			emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}),
 		p.navigate(address),
 	)
 
 	if err != nil {
-		p.Close()
-		return nil, fmt.Errorf("open %s: %w", address, err)
+		p.Discard()
+		return fmt.Errorf("open %s: %w", address, err)
 	}
-	return p, nil
+	return nil
 }
 
 // networkChanged is the error with which the browser aborts requests when a network interface of
@@ -144,10 +227,17 @@ func call[P, R any](ctx context.Context, command cdp.Command[P, R], params P) er
 
 // Call sends a command of the DevTools protocol.
 func Call[P, R any](p *Page, command cdp.Command[P, R], params P) (R, error) {
+	p.altered = true
 	return chromedp.Call(p.ctx, command, params)
 }
 
-// Close closes the tab.
+// Discard closes the page and its tab.
+func (p *Page) Discard() {
+	p.altered = true
+	p.Close()
+}
+
+// Close closes the page.
 func (p *Page) Close() { p.close() }
 
 // hear records the page's exceptions and errors.
@@ -173,7 +263,7 @@ func (p *Page) hear(event any) {
 	}
 }
 
-// Faults returns the exceptions and errors since the tab was opened.
+// Faults returns the exceptions and errors since the page was opened.
 func (p *Page) Faults() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,11 +285,24 @@ const patience = 40 * time.Second
 // Wait waits until a JavaScript expression is true.
 func (p *Page) Wait(expression string) error { return p.WaitFor(expression, patience) }
 
+// awaited is a JavaScript promise that is kept when an expression is true, or after a second. The
+// page polls: hundreds of requests per second would keep the browser busy.
+const awaited = `new Promise((done, fail) => {
+	const end = Date.now() + 1000;
+	const look = () => {
+		try {
+			const ok = Boolean(%s);
+			if (ok || Date.now() >= end) done(ok); else setTimeout(look, 20);
+		} catch (e) { fail(e); }
+	};
+	look();
+})`
+
 // WaitFor is Wait with another limit.
 func (p *Page) WaitFor(expression string, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {
-		ok, err := Eval[bool](p, "Boolean("+expression+")")
+		ok, err := Eval[bool](p, fmt.Sprintf(awaited, expression))
 		if ok {
 			return nil
 		}

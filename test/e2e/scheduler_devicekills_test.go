@@ -1,0 +1,162 @@
+// Copyright The Berth Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var (
+	deviceNodes = flag.Int("device-nodes", 12, "nodes of TestDevicePreemptionSurvivesKills, with two devices each")
+	deviceKills = flag.Int("device-kills", 3, "how often it kills the scheduler")
+)
+
+// TestDevicePreemptionSurvivesKills fills all devices with pods of priority 0, and then creates
+// pods of a higher priority that need half of the devices, while the scheduler is killed. It
+// verifies that all important pods get a device of their own, and that as many pods leave for them.
+func TestDevicePreemptionSurvivesKills(t *testing.T) {
+	const scheduler = "device-kills"
+	simulate(t, "dk-", "--count", fmt.Sprint(*deviceNodes), "--label", "pool=dk")
+	var slices strings.Builder
+	for _, name := range strings.Fields(kubectl(t, "get", "nodes", "-l", "pool=dk", "-o", "name")) {
+		name = strings.TrimPrefix(name, "node/")
+		fmt.Fprintf(&slices, `---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: %s-dk, labels: {pool: dk}}
+spec:
+  driver: dk.example.com
+  nodeName: %s
+  pool: {name: %s, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}, {name: gpu-1}]
+`, name, name, name)
+	}
+	apply(t, `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: device-important}
+value: 1000
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: dk}
+spec: {selectors: [{cel: {expression: 'device.driver == "dk.example.com"'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: dk}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: dk}}]}}}
+`+slices.String())
+	t.Cleanup(func() {
+		kubectl(t, "delete", "pod", "-l", "pool=dk", "--now")
+		kubectl(t, "delete", "resourceslice", "-l", "pool=dk")
+		kubectl(t, "delete", "resourceclaimtemplate/dk", "deviceclass/dk", "priorityclass/device-important")
+	})
+	config := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(config, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+
+		"leaderElection: {leaderElect: false}\nprofiles: [{schedulerName: "+scheduler+"}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func() *replica {
+		return shared.schedule(t, "--config", config, "--feature-gates=BerthDevicePreemption=true")
+	}
+	pods, claims := shared.client.CoreV1().Pods("default"), shared.client.ResourceV1().ResourceClaims("default")
+	create := func(name, class string) {
+		if _, err := pods.Create(background(), &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "dk", "class": class}},
+			Spec: v1.PodSpec{
+				SchedulerName: scheduler, PriorityClassName: class, TerminationGracePeriodSeconds: new(int64(2)),
+				ResourceClaims: []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("dk")}},
+				Containers: []v1.Container{{Name: "c", Image: "nginx", Resources: v1.ResourceRequirements{
+					Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m")}, Claims: []v1.ResourceClaim{{Name: "gpu"}}}}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// placed waits until all pods of a class have a node.
+	placed := func(class string, count int) {
+		t.Helper()
+		begun := time.Now()
+		eventually(t, patience+time.Duration(*deviceNodes)*time.Second/5, func() error {
+			list, err := pods.List(background(), metav1.ListOptions{LabelSelector: "class=" + class})
+			if err != nil {
+				return err
+			}
+			bound := 0
+			for _, p := range list.Items {
+				if p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
+					bound++
+				}
+			}
+			if bound < count {
+				return fmt.Errorf("%d of %d pods have a node", bound, count)
+			}
+			return nil
+		})
+		t.Logf("%d pods of the class %q placed after %v", count, class, time.Since(begun).Round(100*time.Millisecond))
+	}
+	devices, important := 2**deviceNodes, *deviceNodes
+	r := start()
+	for i := range devices {
+		create(fmt.Sprintf("dk-low-%d", i), "")
+	}
+	placed("", devices)
+
+	for i := range important {
+		create(fmt.Sprintf("dk-high-%d", i), "device-important")
+	}
+	for range *deviceKills {
+		time.Sleep(time.Duration(rand.N(int64(1500 * time.Millisecond)))) // a moment of the preemptions, not a wait for anything
+		_ = r.cmd.Process.Kill()
+		<-r.ended
+		r = start()
+	}
+	placed("device-important", important)
+
+	low, err := pods.List(background(), metav1.ListOptions{LabelSelector: "pool=dk,class="})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stayed := 0
+	for _, p := range low.Items {
+		if p.DeletionTimestamp == nil {
+			stayed++
+		}
+	}
+	if stayed != devices-important {
+		t.Errorf("%d pods left for %d devices", devices-stayed, important)
+	}
+	list, err := claims.List(background(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	holders := map[string]string{}
+	for _, claim := range list.Items {
+		if claim.Status.Allocation == nil || len(claim.OwnerReferences) == 0 || !strings.HasPrefix(claim.OwnerReferences[0].Name, "dk-") {
+			continue
+		}
+		for _, device := range claim.Status.Allocation.Devices.Results {
+			key := device.Pool + "/" + device.Device
+			if other := holders[key]; other != "" {
+				t.Errorf("%s is allocated to the claims %s and %s", key, other, claim.Name)
+			}
+			holders[key] = claim.Name
+		}
+	}
+	if len(holders) != devices {
+		t.Errorf("%d devices are allocated, want %d", len(holders), devices)
+	}
+}
