@@ -24,8 +24,9 @@ var (
 )
 
 // TestDevicePreemptionSurvivesKills fills all devices with pods of priority 0, and then creates
-// pods of a higher priority that need half of the devices, while the scheduler is killed. It
-// verifies that all important pods get a device of their own, and that as many pods leave for them.
+// pods of a higher priority that need half of the devices, while the scheduler is killed again and
+// again. It verifies that all important pods get a device of their own, and that as many pods leave
+// for them.
 func TestDevicePreemptionSurvivesKills(t *testing.T) {
 	const scheduler = "device-kills"
 	simulate(t, "dk-", "--count", fmt.Sprint(*deviceNodes), "--label", "pool=dk")
@@ -115,14 +116,18 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: dk}}]}
 	}
 	placed("", devices)
 
-	for i := range important {
-		create(fmt.Sprintf("dk-high-%d", i), "device-important")
-	}
-	for range *deviceKills {
+	created := 0
+	for kill := range *deviceKills {
+		for ; created < important*(kill+1)/(*deviceKills+1); created++ {
+			create(fmt.Sprintf("dk-high-%d", created), "device-important")
+		}
 		time.Sleep(time.Duration(rand.N(int64(1500 * time.Millisecond)))) // a moment of the preemptions, not a wait for anything
 		_ = r.cmd.Process.Kill()
 		<-r.ended
 		r = start()
+	}
+	for ; created < important; created++ {
+		create(fmt.Sprintf("dk-high-%d", created), "device-important")
 	}
 	placed("device-important", important)
 
