@@ -257,23 +257,20 @@ func (g *Guard) plan(waiting []*heldPod) {
 		slices.SortStableFunc(waiting, func(a, b *heldPod) int { return cmp.Compare(rank[a], rank[b]) })
 		waiting = waiting[:mostPlanned]
 	}
-	planned := map[types.UID]bool{}
+	planned, placed := map[types.UID]bool{}, map[types.UID]bool{}
 	for _, h := range waiting {
-		planned[h.uid] = true
+		planned[h.uid], placed[h.uid] = true, h.rule.Policy == evictionguard.Place
 	}
 	g.order = append(slices.DeleteFunc(g.order, func(h *heldPod) bool { return planned[h.uid] }), waiting...)
 	g.planning, g.fresh = true, time.Time{}
 	leaving := rebalance.Leaving{
-		Only: planned, Surge: true, Fitting: true, Begun: true, Surging: map[types.UID]bool{}, Placed: map[types.UID]bool{},
+		Only: planned, Surge: true, Fitting: true, Begun: true, Surging: map[types.UID]bool{}, Placed: placed,
 		DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true},
 	}
 	for _, s := range g.surges.list {
 		for _, p := range s.all() {
 			leaving.Surging[p.UID] = true
 		}
-	}
-	for _, h := range waiting {
-		leaving.Placed[h.uid] = h.rule.Policy == evictionguard.Place
 	}
 	g.addAction(PlanDrain{State: &rebalance.State{AsOf: g.wall(), World: g.cluster.Fork()}, Leaving: &leaving})
 }
