@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -11,11 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 var (
@@ -87,41 +88,20 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: dk}}]}
 			t.Fatal(err)
 		}
 	}
-	// placed waits until all pods of a class have a node.
-	placed := func(class string, count int) {
-		t.Helper()
-		begun := time.Now()
-		eventually(t, patience+time.Duration(*deviceNodes)*time.Second/5, func() error {
-			list, err := pods.List(background(), metav1.ListOptions{LabelSelector: "class=" + class})
-			if err != nil {
-				return err
-			}
-			bound := 0
-			for _, p := range list.Items {
-				if p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
-					bound++
-				}
-			}
-			if bound < count {
-				return fmt.Errorf("%d of %d pods have a node", bound, count)
-			}
-			return nil
-		})
-		t.Logf("%d pods of the class %q placed after %v", count, class, time.Since(begun).Round(100*time.Millisecond))
-	}
 	devices, important := 2**deviceNodes, *deviceNodes
 	r := start()
 	for i := range devices {
 		create(fmt.Sprintf("dk-low-%d", i), "")
 	}
-	placed("", devices)
+	allPlaced(t, shared.client, scheduler, devices)
 
 	created := 0
 	for kill := range *deviceKills {
+		before := created
 		for ; created < important*(kill+1)/(*deviceKills+1); created++ {
 			create(fmt.Sprintf("dk-high-%d", created), "device-important")
 		}
-		time.Sleep(time.Duration(rand.N(int64(1500 * time.Millisecond)))) // a moment of the preemptions, not a wait for anything
+		awaitNominated(t, created-rand.N(max(created-before, 1)))
 		_ = r.cmd.Process.Kill()
 		<-r.ended
 		r = start()
@@ -129,7 +109,7 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: dk}}]}
 	for ; created < important; created++ {
 		create(fmt.Sprintf("dk-high-%d", created), "device-important")
 	}
-	placed("device-important", important)
+	allPlaced(t, shared.client, scheduler, devices)
 
 	low, err := pods.List(background(), metav1.ListOptions{LabelSelector: "pool=dk,class="})
 	if err != nil {
@@ -163,5 +143,27 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: dk}}]}
 	}
 	if len(holders) != devices {
 		t.Errorf("%d devices are allocated, want %d", len(holders), devices)
+	}
+}
+
+// awaitNominated waits for the moment at which so many important pods have a node or a nomination.
+func awaitNominated(t *testing.T, count int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(background(), patience)
+	defer cancel()
+	watching, err := shared.client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: "class=device-important"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watching.Stop()
+	nominated := map[types.UID]bool{}
+	for len(nominated) < count {
+		event, ok := <-watching.ResultChan()
+		if !ok {
+			t.Fatalf("%d of %d pods were nominated within %v", len(nominated), count, patience)
+		}
+		if p, is := event.Object.(*v1.Pod); is && (p.Spec.NodeName != "" || p.Status.NominatedNodeName != "") {
+			nominated[p.UID] = true
+		}
 	}
 }

@@ -9,5 +9,6 @@
 // the progress in StatusAnnotation. Evictors retry after 429, and finally find the pod gone.
 //
 // All state is in the pod, so either process may be killed at any time. A pod is held for at most a
-// deadline, whatever its annotations contain: anyone who may write the pod can write them.
+// deadline, whatever its annotations contain: anyone who may write the pod can write them. Only
+// where the operator lets annotations deny evictions can they also keep a pod.
 package evictionguard

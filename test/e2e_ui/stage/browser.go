@@ -78,8 +78,8 @@ type View struct {
 	Scale         float64 // device pixels per page pixel; 0 means 1
 }
 
-// browserTab is a tab of the browser. A new tab takes two seconds of a busy machine, because it is
-// a process, so that a closed page leaves its tab to the next one.
+// browserTab is a tab of the browser. A new tab is a process, which takes a second to start, so a
+// closed page leaves its tab to the next one.
 type browserTab struct {
 	ctx context.Context
 	end func()
