@@ -77,9 +77,10 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: dk}}]}
 	pods, claims := shared.client.CoreV1().Pods("default"), shared.client.ResourceV1().ResourceClaims("default")
 	create := func(name, class string) {
 		if _, err := pods.Create(background(), &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "dk", "class": class}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "dk", "class": class},
+				Annotations: map[string]string{"berth.dev/terminate-after": "1h"}}, // victims end after their grace period
 			Spec: v1.PodSpec{
-				SchedulerName: scheduler, PriorityClassName: class, TerminationGracePeriodSeconds: new(int64(2)),
+				SchedulerName: scheduler, PriorityClassName: class, TerminationGracePeriodSeconds: new(int64(6)),
 				ResourceClaims: []v1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("dk")}},
 				Containers: []v1.Container{{Name: "c", Image: "nginx", Resources: v1.ResourceRequirements{
 					Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m")}, Claims: []v1.ResourceClaim{{Name: "gpu"}}}}},
