@@ -135,7 +135,7 @@ func (s *stage) again(name, node string, tolerations ...v1.Toleration) *v1.Pod {
 // goesAt describes the failure unless the pod leaves at the given time: at most 1.2 s earlier, and
 // not later than punctual permits.
 func (s *stage) goesAt(pod *v1.Pod, at time.Time) string {
-	if !s.leavesBy(pod.UID, at.Add(6*time.Second)) {
+	if !s.leavesBy(pod.UID, at.Add(6*time.Second+s.punctual())) {
 		return "the pod never goes"
 	}
 	left, _ := s.when(pod.UID)

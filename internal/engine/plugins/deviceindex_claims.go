@@ -130,7 +130,8 @@ func (u *deviceUse) takeWhole(device structured.DeviceID) {
 	}
 }
 
-// isExclusive reports whether a device exists and does not allow several allocations.
+// isExclusive reports whether a device exists and does not allow several allocations. If slices of
+// the newest generation contradict each other, the device is exclusive.
 func (u *deviceUse) isExclusive(device structured.DeviceID) bool {
 	pool := u.pools[poolID{device.Driver.String(), device.Pool.String()}]
 	if pool == nil {
@@ -138,12 +139,12 @@ func (u *deviceUse) isExclusive(device structured.DeviceID) bool {
 	}
 	name, newest, exclusive := device.Device.String(), int64(-1), false
 	for _, slice := range pool.slices {
-		if slice.Spec.Pool.Generation <= newest {
-			continue // outdated, and about to be deleted
-		}
+		generation := slice.Spec.Pool.Generation
 		for i := range slice.Spec.Devices {
-			if d := &slice.Spec.Devices[i]; d.Name == name {
-				newest, exclusive = slice.Spec.Pool.Generation, !ptr.Deref(d.AllowMultipleAllocations, false)
+			// Slices of older generations are outdated, and about to be deleted.
+			if d := &slice.Spec.Devices[i]; d.Name == name && generation >= newest {
+				exclusive = exclusive && generation == newest || !ptr.Deref(d.AllowMultipleAllocations, false)
+				newest = generation
 			}
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/structured"
 	config "k8s.io/kube-scheduler/config/v1"
 	"pgregory.net/rapid"
 
@@ -40,6 +41,31 @@ func TestDevicesAreFollowed(t *testing.T) {
 			w.compare()
 		}
 	})
+}
+
+// TestContradictingSlicesMakeADeviceExclusive verifies that a device is exclusive if one of several
+// slices of the same generation says so, regardless of the order of the slices.
+func TestContradictingSlicesMakeADeviceExclusive(t *testing.T) {
+	slice := func(generation int64, shared bool) *resourcev1.ResourceSlice {
+		return &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{
+			Pool:    resourcev1.ResourcePool{Generation: generation},
+			Devices: []resourcev1.Device{{Name: "device", AllowMultipleAllocations: new(shared)}},
+		}}
+	}
+	for range 50 { // orders of a map
+		pool := &devicePool{slices: map[string]*resourcev1.ResourceSlice{
+			"old": slice(0, false), "a": slice(1, true), "b": slice(1, false), "c": slice(1, true),
+		}}
+		use := newDeviceUse(map[poolID]*devicePool{{"driver", "pool"}: pool})
+		device := structured.MakeDeviceID("driver", "pool", "device")
+		if !use.isExclusive(device) {
+			t.Fatal("two claims may hold the device as a whole")
+		}
+		delete(pool.slices, "b")
+		if use.isExclusive(device) {
+			t.Fatal("an outdated slice makes the device exclusive")
+		}
+	}
 }
 
 // deviceWorld is a small cluster under random changes.
