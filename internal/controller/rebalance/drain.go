@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
@@ -47,6 +48,8 @@ type Leaving struct {
 	Fitting bool
 	// Begun is set once pods have been evicted. Until then, a drain that cannot finish is refused.
 	Begun bool
+	// Targets, if set, has the intended nodes of the successors, as far as they fit there.
+	Targets plugins.Targets
 }
 
 // Draining is the plan of a drain. A pod of the nodes is in at most one of the lists. Pods excluded
@@ -124,6 +127,14 @@ func (d *Draining) Stranded() (count int) {
 // drain; with it, the plan is for execution.
 func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	options.Placing = cmp.Or(options.Placing, Exact)
+	if leaving.Targets != nil {
+		options.Profiles = slices.Clone(options.Profiles)
+		for i, p := range options.Profiles {
+			if toward, err := p.Toward(leaving.Targets); err == nil {
+				options.Profiles[i] = toward
+			}
+		}
+	}
 	// A drain pursues no goal, so the policy is empty: only the world is needed.
 	w := openWorld(cordonNodes(state, leaving.Nodes), &Policy{}, options)
 	plan, list, daemonSet := &Draining{}, []*pod(nil), daemonSetsOf(w.World)

@@ -299,7 +299,9 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 	} {
 		s := exchangeStage(t)
 		c.deviate(s)
-		s.finish(exchange("new", "a", "b", "c"))
+		o := exchange("new", "a", "b", "c")
+		o.Pays = func(stay []string) bool { return false }
+		s.finish(o)
 		s.Run(time.Minute)
 		if len(s.rolls) != 1 || !strings.Contains(s.rolls[0].Stopped, c.why) || s.rolls[0].Evicted != c.evicted {
 			s.fail("ended with %+v", s.rolls)
@@ -313,6 +315,65 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 			if n.Spec.Unschedulable != (len(s.on(name)) == 0) || len(n.Annotations) > 0 || n.Labels[execute.BoughtLabel] != "" {
 				s.fail("node %s: cordoned %v, annotations %v", name, n.Spec.Unschedulable, n.Annotations)
 			}
+		}
+		for _, p := range s.pods() {
+			if p.Spec.NodeName == "" {
+				s.fail("%s is pending", p.Name)
+			}
+		}
+		if len(s.wrong) > 0 {
+			t.Errorf("%s: %v\n%s", what, s.wrong, s.lines.String())
+		}
+	}
+}
+
+// TestAnExchangeKeepsNodesThatCannotBeEmptied verifies that an exchange removes the other nodes if
+// pods of some nodes must not be moved or have no room, and that these nodes are open afterwards.
+func TestAnExchangeKeepsNodesThatCannotBeEmptied(t *testing.T) {
+	use := func(s *stage) {
+		for _, o := range object(s.t, "pods other count=4 cpu=1 on=new") {
+			s.write(o)
+		}
+	}
+	for what, c := range map[string]struct {
+		deviate func(s *stage)
+		stay    []string
+	}{
+		"a pod must not be moved": {func(s *stage) {
+			for _, p := range s.pods() {
+				if p.Name == "web-1" {
+					p = p.DeepCopy()
+					metav1.SetMetaDataAnnotation(&p.ObjectMeta, disruption.KarpenterAnnotation, "true")
+					s.write(p)
+				}
+			}
+		}, []string{"a"}},
+		"other pods use the node":               {func(s *stage) { s.karpenter.taken = "pods other count=4 cpu=1 on=new" }, []string{"a"}},
+		"other pods use the node later":         {func(s *stage) { s.After(14*time.Second, func() { use(s) }) }, []string{"a"}},
+		"other pods use the node during a turn": {func(s *stage) { s.After(16300*time.Millisecond, func() { use(s) }) }, []string{"a"}},
+	} {
+		s, asked := exchangeStage(t), [][]string(nil)
+		c.deviate(s)
+		o := exchange("new", "a", "b", "c")
+		o.Pays = func(stay []string) bool {
+			asked = append(asked, slices.Clone(stay))
+			return len(stay) < 2
+		}
+		s.finish(o)
+		s.Run(time.Minute)
+		if len(s.rolls) != 1 || s.rolls[0].Stopped != "" || s.rolls[0].Done != 2 || s.rolls[0].Nodes != 2 || !slices.Equal(asked[len(asked)-1], c.stay) {
+			s.fail("ended with %+v, asked about %v", s.rolls, asked)
+		}
+		for _, name := range c.stay {
+			if n := s.node(name); n.Spec.Unschedulable || len(n.Annotations) > 0 || len(s.on(name)) == 0 || s.karpenter.claims["claim-"+name] == "" {
+				s.fail("node %s: cordoned %v, annotations %v, pods %v", name, n.Spec.Unschedulable, n.Annotations, s.on(name))
+			}
+		}
+		if n := s.node("new"); n == nil || n.Labels[execute.BoughtLabel] != "" {
+			s.fail("the new node is %+v", n)
+		}
+		if s.node("b") != nil || len(s.on("c")) > 0 {
+			s.fail("b exists: %v, pods on c: %v", s.node("b") != nil, s.on("c"))
 		}
 		for _, p := range s.pods() {
 			if p.Spec.NodeName == "" {

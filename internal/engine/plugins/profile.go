@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -179,6 +181,52 @@ func (p *Profile) Fresh() (*Profile, error) {
 	}
 	fresh.assemblePlugins()
 	return &fresh, nil
+}
+
+// Toward returns a copy of the profile with new plugins that prefers nodes with fewer pods of a
+// controller than intended.
+func (p *Profile) Toward(targets Targets) (*Profile, error) {
+	toward, err := p.Fresh()
+	if err == nil && len(targets) > 0 {
+		toward.Scorers = append(toward.Scorers, Weighted{targets, targetWeight})
+	}
+	return toward, err
+}
+
+// Targets holds the intended numbers of pods by node, and by the UID of their controller.
+type Targets map[string]map[types.UID]int
+
+// targetWeight is more than the weights of all other scorers.
+const targetWeight = 1_000_000
+
+// Name implements [Scorer].
+func (Targets) Name() string { return "Targets" }
+
+// Count sets the pods of a node as the intended ones.
+func (t Targets) Count(n *cluster.Node) {
+	t[n.Name] = map[types.UID]int{}
+	for _, p := range n.Pods {
+		if owner := p.Class.Controller; owner != nil {
+			t[n.Name][owner.UID]++
+		}
+	}
+}
+
+// Score implements [Scorer].
+func (t Targets) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	owner := p.Class.Controller
+	if owner == nil {
+		return Scoring{}
+	}
+	return Scoring{Node: func(n *cluster.Node) (int64, error) {
+		missing := t[n.Name][owner.UID]
+		for i := 0; missing > 0 && i < len(n.Pods); i++ {
+			if other := n.Pods[i].Class.Controller; other != nil && other.UID == owner.UID {
+				missing--
+			}
+		}
+		return min(int64(missing), 1) * MaxScore, nil
+	}}
 }
 
 // assemblePlugins adds the plugins in p.made to the lists (Gates, Filters and so on), which must be

@@ -93,29 +93,33 @@ func (o *Options) Plan(w *simulate.World, catalog *provision.Catalog, options wh
 func (o *Options) Execute(ctx context.Context, config *rest.Config, held func(holder string), plan func(context.Context) (*provision.Plan, error),
 	roll func(context.Context, kubernetes.Interface, execute.RollOptions) error) error {
 	return movecontroller.Exclusively(ctx, config, held, func(ctx context.Context, client kubernetes.Interface) error {
-		err := roll(ctx, client, o.rollOf(nil, nil)) // an unfinished exchange changes the plan
+		err := roll(ctx, client, o.rollOf(&provision.Exchange{}, nil)) // an unfinished exchange changes the plan
 		if err != nil {
 			return err
 		}
 		p, err := plan(ctx)
 		began := strconv.FormatInt(time.Now().Unix(), 36)
 		for i := 0; err == nil && i < len(p.Replaced.Exchanges); i++ {
+			e, suffix := &p.Replaced.Exchanges[i], fmt.Sprintf("-%s-%d", began, i)
 			var claims map[string][]byte
-			if claims, err = p.Claims(&p.Replaced.Exchanges[i], fmt.Sprintf("-%s-%d", began, i)); err == nil {
-				err = roll(ctx, client, o.rollOf(p.Replaced.Exchanges[i].Gone, claims))
+			if claims, err = p.Claims(e, suffix); err == nil {
+				for _, n := range e.Nodes {
+					e.Targets[n.Name+suffix] = e.Targets[n.Name]
+				}
+				err = roll(ctx, client, o.rollOf(e, claims))
 			}
 		}
 		return err
 	})
 }
 
-// rollOf returns the options of a roll that creates NodeClaims, moves the pods of the nodes, and
-// removes the nodes. Without nodes, it finishes an earlier exchange.
-func (o *Options) rollOf(nodes []string, claims map[string][]byte) execute.RollOptions {
+// rollOf returns the options of a roll that creates NodeClaims, moves the pods of the old nodes,
+// and removes these nodes. Without old nodes, it finishes an earlier exchange.
+func (o *Options) rollOf(e *provision.Exchange, claims map[string][]byte) execute.RollOptions {
 	return execute.RollOptions{
-		DrainOptions: execute.DrainOptions{Timeout: longest, Leaving: rebalance.Leaving{Nodes: nodes, Surge: o.Surge,
+		DrainOptions: execute.DrainOptions{Timeout: longest, Leaving: rebalance.Leaving{Nodes: e.Gone, Surge: o.Surge, Targets: e.Targets,
 			DrainRules: disruption.DrainRules{IgnoreDaemonSets: true, DeleteEmptyDirData: true, Undisturbed: true}}},
-		Until: execute.UntilRemoved, Buy: claims,
+		Until: execute.UntilRemoved, Buy: claims, Pays: e.Pays,
 		AtOnce: func(nodes int) int { return max(int(together*float64(nodes)), 1) },
 	}
 }
@@ -178,7 +182,11 @@ func (o *Options) roll(ctx context.Context, client kubernetes.Interface, running
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var ended *execute.RollDone
-	err := movecontroller.NewRoller(client, running.Profiles, options, func(execute.DrainProgress) {}, func(execute.RollProgress) {},
+	err := movecontroller.NewRoller(client, running.Profiles, options, func(execute.DrainProgress) {}, func(p execute.RollProgress) {
+		if p.Result == execute.Withheld {
+			klog.FromContext(ctx).Info("Exchanging nodes", "progress", p.Message)
+		}
+	},
 		func(a execute.RollDone) { ended = &a; end() }).Run(ctx)
 	switch {
 	case err != nil || ended == nil:

@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -241,11 +242,7 @@ func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	}
 	template := (&v1.Pod{ObjectMeta: k.made.Template.ObjectMeta, Spec: k.made.Template.Spec}).DeepCopy()
 	bare(template)
-	patch := patchOf(template, func(p *v1.Pod) { alter(p); bare(p) })
-	if patch == "" {
-		return own
-	}
-	return patch
+	return cmp.Or(patchOf(template, func(p *v1.Pod) { alter(p); bare(p) }), own)
 }
 
 // sameContainers reports whether both specs have the same containers at the same positions, the

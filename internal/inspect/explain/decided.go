@@ -93,10 +93,7 @@ func (p printer) printDecision(e *Explanation) {
 
 	// The scheduler may have cleared the nomination since.
 	if len(d.Victims) > 0 {
-		var names []string
-		for _, v := range d.Victims {
-			names = append(names, v.Namespace+"/"+v.Name)
-		}
+		names := mapped(d.Victims, func(v decision.Name) string { return v.Namespace + "/" + v.Name })
 		p.Line("To make room on %s, it preempted %s.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
 	}
 

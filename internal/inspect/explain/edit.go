@@ -203,12 +203,7 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 }
 
 // namesOf names other pods; see nameOf.
-func (b *bench) namesOf(pods []*cluster.Pod) (names []string) {
-	for _, p := range pods {
-		names = append(names, b.nameOf(p))
-	}
-	return names
-}
+func (b *bench) namesOf(pods []*cluster.Pod) []string { return mapped(pods, b.nameOf) }
 
 // alterations are changes of a pod, in order.
 type alterations []func(*v1.Pod)

@@ -5,6 +5,7 @@ package explain
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -205,13 +206,8 @@ type Withheld struct {
 // Command returns the kubectl commands for the changes, joined by &&. It omits changes that kubectl
 // cannot make.
 func (s *Suggestion) Command() string {
-	var commands []string
-	for i := range s.Changes {
-		if command := s.Changes[i].Command; command != "" {
-			commands = append(commands, command)
-		}
-	}
-	return strings.Join(commands, " && ")
+	commands := mapped(s.Changes, func(c Change) string { return c.Command })
+	return strings.Join(slices.DeleteFunc(commands, func(command string) bool { return command == "" }), " && ")
 }
 
 // Change is a single change of a suggestion.

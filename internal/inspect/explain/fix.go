@@ -169,12 +169,8 @@ func (f *fixer) unmetTerm(v verdict) *unmet {
 		if len(term.MatchFields) > 0 || len(term.MatchExpressions) == 0 {
 			continue // a term that selects a node by name, as for DaemonSet pods, cannot be relaxed
 		}
-		u := &unmet{term: i}
-		for _, r := range term.MatchExpressions {
-			if !nodeMeets(node, r) {
-				u.requirements = append(u.requirements, r)
-			}
-		}
+		u := &unmet{term: i, requirements: slices.Clone(term.MatchExpressions)}
+		u.requirements = slices.DeleteFunc(u.requirements, func(r v1.NodeSelectorRequirement) bool { return nodeMeets(node, r) })
 		// The node meets this term, so node affinity does not keep the pod off it.
 		if len(u.requirements) == 0 {
 			return nil

@@ -33,11 +33,7 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	sets := map[string]*set{}
 	for _, v := range nodes {
 		list := f.untoleratedBy(plugin, v.node)
-		var names []string
-		for _, t := range list {
-			names = append(names, t.ToString())
-		}
-		key := strings.Join(names, ", ")
+		key := strings.Join(mapped(list, func(t taint) string { return t.ToString() }), ", ")
 		if sets[key] == nil {
 			sets[key] = &set{taints: list}
 		}
@@ -275,11 +271,9 @@ func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
 
 // untoleratedBy returns the taints causing the plugin's rejection of the node; nil if the plugin
 // does not concern taints.
-func (f *fixer) untoleratedBy(plugin string, n *cluster.Node) (list []taint) {
+func (f *fixer) untoleratedBy(plugin string, n *cluster.Node) []taint {
 	if p, ok := f.profile.Plugin(plugin).(plugins.TaintNamer); ok {
-		for _, t := range p.Untolerated(f.pod, n) {
-			list = append(list, taint{t})
-		}
+		return mapped(p.Untolerated(f.pod, n), func(t *v1.Taint) taint { return taint{t} })
 	}
-	return list
+	return nil
 }

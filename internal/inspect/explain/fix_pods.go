@@ -104,11 +104,8 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	if f.object.Spec.HostNetwork { // the API server would restore the port
 		return edits
 	}
-	var names []string
-	for _, port := range taken {
-		names = append(names, port.String())
-	}
-	return append(edits, f.onPod("DropHostPort", "do not request the host port "+strings.Join(names, ", "), 25, func(p *v1.Pod) {
+	ports := strings.Join(mapped(taken, cluster.Port.String), ", ")
+	return append(edits, f.onPod("DropHostPort", "do not request the host port "+ports, 25, func(p *v1.Pod) {
 		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range list {
 				for j := range list[i].Ports {
@@ -290,8 +287,7 @@ func neverPreempts(class *schedulingv1.PriorityClass) bool {
 // text.
 func (f *fixer) withClass(kind, text string, size int, name string, value int32) *edit {
 	e := f.onPod(kind, text, size, func(p *v1.Pod) {
-		lower := v1.PreemptLowerPriority
-		p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = name, &value, &lower
+		p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = name, &value, new(v1.PreemptLowerPriority)
 	})
 
 	e.preempts = true

@@ -266,11 +266,9 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	// slots is the number of pods to remove because of the node's pod limit, regardless of
 	// resources. It is not positive if a slot is free.
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1
-	for i := range short {
-		// Even the empty node is too small.
-		if short[i].Wanted > short[i].Size {
-			return nil
-		}
+	// Even the empty node is too small.
+	if slices.ContainsFunc(short, func(s plugins.Shortage) bool { return s.Wanted > s.Size }) {
+		return nil
 	}
 
 	// Only pods without a replacement are useful.

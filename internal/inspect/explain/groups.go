@@ -182,8 +182,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	}
 
 	if report.Feasible {
-		total := v.Total
-		report.Total, report.Rank = &total, 1
+		report.Total, report.Rank = new(v.Total), 1
 		// Nodes with the same total share a rank.
 		for i := range evaluation.Nodes {
 			if o := &evaluation.Nodes[i]; o.Rejection == nil && o.Compare(v) > 0 {
@@ -195,9 +194,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		preemption := decide.NewPlain(e.c, profile).Preempt(waiting, &decide.Evaluation{Nodes: []decide.NodeVerdict{*v}})
 		preemption.NameDevice(e.c, profile, waiting)
 		report.Preempt = preemption.Message
-		for _, victim := range preemption.Victims {
-			report.Victims = append(report.Victims, victim.Namespace()+"/"+victim.Name)
-		}
+		report.Victims = mapped(preemption.Victims, func(v *cluster.Pod) string { return v.Namespace() + "/" + v.Name })
 		if preemption.Node != nil {
 			report.Preempt = "removing " + answer.Count(len(preemption.Victims), "pod") + " of lower priority makes room"
 		}

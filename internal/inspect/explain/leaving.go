@@ -206,8 +206,7 @@ func (e *explainer) explainEviction() error {
 // forever.
 func (e *explainer) evictionFixes(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
-	f := &fixer{bench: b}
-	list := []Change{f.untaintEdit(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
+	list := []Change{(&fixer{bench: b}).untaintEdit(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
 	first := func(p *v1.Pod) { // the first matching toleration applies
 		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
 	}

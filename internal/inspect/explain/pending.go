@@ -151,8 +151,7 @@ func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 			placed++
 		}
 	}
-	search := &groupSearch{w: e.w, g: g, now: now}
-	e.out.Summary, e.out.Leaving, e.out.GroupSuggestions = search.adviseGroup(e.out.Summary, placed)
+	e.out.Summary, e.out.Leaving, e.out.GroupSuggestions = (&groupSearch{w: e.w, g: g, now: now}).adviseGroup(e.out.Summary, placed)
 }
 
 // findGang finds the gang that must be placed as a whole with the pod. Terminating pods count as
@@ -214,10 +213,7 @@ func (e *explainer) ungateFix(node string) Suggestion {
 
 // ungateEdit removes the pod's scheduling gates.
 func (e *explainer) ungateEdit() *edit {
-	var names []string
-	for _, g := range e.object.Spec.SchedulingGates {
-		names = append(names, g.Name)
-	}
+	names := mapped(e.object.Spec.SchedulingGates, func(g v1.PodSchedulingGate) string { return g.Name })
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	return b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1,
 		func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
@@ -358,9 +354,7 @@ func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod
 	p := &Preemption{Message: found.Message}
 	if found.Node != nil {
 		p.Helps, p.Node, p.Violations = true, found.Node.Name, found.Violations
-		for _, v := range found.Victims {
-			p.Victims = append(p.Victims, simulate.Name{Namespace: v.Namespace(), Name: v.Name})
-		}
+		p.Victims = mapped(found.Victims, func(v *cluster.Pod) simulate.Name { return simulate.Name{Namespace: v.Namespace(), Name: v.Name} })
 	}
 	e.out.Preemption = p
 	return found.Text()
@@ -392,9 +386,7 @@ func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Eva
 		if failure.Rejector != "" && !slices.Contains(names, failure.Rejector) {
 			names = append(names, failure.Rejector)
 		}
-		for _, name := range names {
-			q.Wakes = append(q.Wakes, Wake{Plugin: name, Events: wakesBy(profile, name)})
-		}
+		q.Wakes = mapped(names, func(name string) Wake { return Wake{Plugin: name, Events: wakesBy(profile, name)} })
 	}
 
 	e.out.Queue = q

@@ -108,8 +108,7 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 
 	out.State, out.Summary = groupState(out.Now, placed, len(out.Pods))
 	if out.State == Pending && len(out.Now.Victims) == 0 {
-		search := &groupSearch{w: w, g: g, now: out.Now}
-		out.Summary, out.Leaving, out.Suggestions = search.adviseGroup(out.Summary, placed)
+		out.Summary, out.Leaving, out.Suggestions = (&groupSearch{w: w, g: g, now: out.Now}).adviseGroup(out.Summary, placed)
 	}
 	return out, w.Err()
 }
@@ -366,7 +365,7 @@ func (s *groupSearch) fewestLike(model string, most int) int {
 
 // modelNodes returns one node, the first by name, of each of the most frequent kinds. Nodes with
 // the same size, labels and taints are of one kind.
-func (s *groupSearch) modelNodes() (names []string) {
+func (s *groupSearch) modelNodes() []string {
 	count, first := map[cluster.Parts]int{}, map[cluster.Parts]string{}
 	var kinds []cluster.Parts
 
@@ -378,8 +377,5 @@ func (s *groupSearch) modelNodes() (names []string) {
 	}
 
 	slices.SortStableFunc(kinds, func(a, b cluster.Parts) int { return cmp.Compare(count[b], count[a]) })
-	for _, k := range kinds[:min(len(kinds), mostModels)] {
-		names = append(names, first[k])
-	}
-	return names
+	return mapped(kinds[:min(len(kinds), mostModels)], func(k cluster.Parts) string { return first[k] })
 }

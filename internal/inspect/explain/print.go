@@ -147,19 +147,12 @@ func (p printer) printScores(e *Explanation) {
 	}
 
 	for _, name := range sortedKeys(plugins) {
-		row := []string{name}
-		for _, s := range e.Scores {
-			row = append(row, fmt.Sprint(s.Scores[name]))
-		}
-		rows = append(rows, row)
+		scores := mapped(e.Scores, func(s Score) string { return fmt.Sprint(s.Scores[name]) })
+		rows = append(rows, append([]string{name}, scores...))
 	}
 
-	total := []string{"TOTAL"}
-	for _, s := range e.Scores {
-		total = append(total, fmt.Sprint(s.Total))
-	}
-
-	p.printColumns(append(rows, total))
+	totals := mapped(e.Scores, func(s Score) string { return fmt.Sprint(s.Total) })
+	p.printColumns(append(rows, append([]string{"TOTAL"}, totals...)))
 	for _, s := range e.Scores {
 		for _, name := range sortedKeys(s.Words) {
 			p.Line("%s: %s: %s.", s.Node, name, s.Words[name])

@@ -172,11 +172,8 @@ func (s *search) offerEdits(edits ...*edit) {
 // keepIfHelps tries edits as a combination, and records the combination if the pod then fits. It
 // reports whether it recorded one.
 func (s *search) keepIfHelps(edits ...*edit) bool {
-	var texts []string
 	edits = distinctEdits(splitEdits(edits))
-	for _, e := range edits {
-		texts = append(texts, e.Text)
-	}
+	texts := mapped(edits, func(e *edit) string { return e.Text })
 	text := strings.Join(texts, ", and ")
 	slices.Sort(texts)
 	same := strings.Join(texts, "\n") // independent of the order
@@ -311,6 +308,14 @@ func smallestEdits(edits []*edit, most int) []*edit {
 // sortedKeys lists the keys of a map in order. Iterating in this order keeps answers the same from
 // run to run.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// mapped returns the results of a function for the items of a list, in order.
+func mapped[T, U any](list []T, of func(T) U) (results []U) {
+	for _, item := range list {
+		results = append(results, of(item))
+	}
+	return results
+}
 
 // sortRoomiest returns a copy of the nodes sorted by descending free CPU, so that a proposal for
 // the first nodes is likely to help.

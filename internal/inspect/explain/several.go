@@ -169,9 +169,7 @@ func (e *Explanation) Fingerprint() string {
 	if e.Eviction != nil {
 		words = append(words, e.Eviction.Taint, e.Eviction.Due.String())
 	}
-	for i := range e.Suggestions {
-		words = append(words, e.Suggestions[i].Text)
-	}
+	words = append(words, mapped(e.Suggestions, func(s Suggestion) string { return s.Text })...)
 	return strings.Join(words, "\n")
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -64,7 +65,10 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 			return nil, fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
 		}
 	}
-	e.Nodes = planned.Nodes
+	e.Nodes, e.Targets = planned.Nodes, plugins.Targets{}
+	for _, n := range w.Cluster().SortedNodes() {
+		e.Targets.Count(n)
+	}
 	// Removed nodes save their price, minus the price of their replacements.
 	if e.Hour -= planned.Hour; e.Hour <= tiny {
 		return nil, fmt.Sprintf("nodes for its pods would cost %.4g an hour: not less", planned.Hour), nil
@@ -72,20 +76,16 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 	return e, "", nil
 }
 
-// mostRepairs limits the number of times that an exchange buys more nodes because the scheduler's
-// scores leave pods pending.
+// mostRepairs limits the number of times that an exchange buys more nodes because pods stay
+// pending.
 const mostRepairs = 6
 
 // prove carries out an exchange by the rules, or returns the reason for its failure and the nodes
-// that cannot be emptied. It adds nodes to the exchange for pods that the scheduler's scores leave
-// pending. The world of draft has pods deleted by force and proves
-// nothing.
+// that cannot be emptied. It adds nodes to the exchange for pods that stay pending. The world of
+// draft has pods deleted by force and proves nothing.
 func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err error) {
-	for repairs := range mostRepairs {
+	for range mostRepairs {
 		r.tries++
-		for _, name := range e.Gone {
-			r.proved += r.pods[name]
-		}
 		w, err := r.world()
 		if err != nil {
 			return nil, "", err
@@ -100,19 +100,13 @@ func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err 
 		if len(before) == len(waitingNames(w)) {
 			return nil, why, nil
 		}
-		m := newMaker(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: leaving})
-		more, err := m.make()
+		more, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: leaving})
 		if err != nil {
 			return nil, "", err
 		}
-		// The scores spread pods over any additional room, so buy twice as much each time.
-		for _, n := range more.Nodes {
-			for range 1<<repairs - 1 {
-				m.node(n.offer)
-			}
-		}
 		e.Nodes = append(e.Nodes, more.Nodes...)
 		for _, n := range more.Nodes {
+			e.Targets.Count(w.Cluster().Node(n.Name))
 			e.Hour -= n.Price
 		}
 		if e.Hour <= tiny || len(more.Nodes) == 0 {
@@ -140,9 +134,9 @@ func lose(w *simulate.World, names []string) {
 	}
 }
 
-// After each removal of nodes, the engine counts all topologies again. The proof of an exchange
-// with more than manyNodes therefore removes the drained nodes in stepsOfMany steps.
-const manyNodes, stepsOfMany = 256, 16
+// steps is the number of steps in which the proof of an exchange removes the drained nodes: after
+// each removal, the engine counts all topologies again.
+const steps = 16
 
 // carryOut adds the new nodes, and drains and removes the old ones. It returns the reason for a
 // failure, or "" after success; e.Moves then lists the pods' new places. stuck has the nodes that
@@ -154,7 +148,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 		return nil, why, nil
 	}
 	spot := shareOfSpot(w)
-	if err := r.p.catalog.add(w, e.Nodes); err != nil {
+	if err := cmp.Or(r.p.catalog.add(w, e.Nodes), w.Toward(e.Targets)); err != nil {
 		return nil, "", err
 	}
 
@@ -166,10 +160,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
 	}
 	var empty []string
-	step := 1
-	if len(e.Gone) > manyNodes {
-		step = len(e.Gone) / stepsOfMany
-	}
+	step := max(len(e.Gone)/steps, 1)
 	for i, name := range e.Gone {
 		// Unlike in the first world, budgets apply, and pods that are without a controller
 		// or must not be moved prevent the drain.
@@ -211,7 +202,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 	}
 	for name := range waitingNames(w) {
 		if !before[name] {
-			return nil, fmt.Sprintf("pod %s/%s would stay pending where the scheduler chooses by its scores", name.Namespace, name.Name), nil
+			return nil, fmt.Sprintf("pod %s/%s would stay pending", name.Namespace, name.Name), nil
 		}
 	}
 	e.Moves = e.Moves[:0]
@@ -221,7 +212,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 			e.Moves = append(e.Moves, Move{Pod: next.Namespace + "/" + d.Name, From: d.Node, To: node})
 		}
 	}
-	return nil, "", w.Err()
+	return nil, "", cmp.Or(w.Toward(nil), w.Err())
 }
 
 // keepsGroups describes a node group with too few nodes after an exchange, or returns "".

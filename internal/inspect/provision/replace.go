@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/world/disruption"
@@ -45,6 +45,10 @@ type Exchange struct {
 	Hour  float64  `json:"savedPerHour"`
 	// MoveCost is the stated cost of its moves, paid once.
 	MoveCost float64 `json:"moveCost"`
+	// Pays reports whether the exchange still saves enough if these nodes stay.
+	Pays func(stay []string) bool `json:"-"`
+	// Targets has the intended places of all pods after the exchange.
+	Targets plugins.Targets `json:"-"`
 }
 
 // Move is an evicted pod and the node of its successor.
@@ -64,10 +68,6 @@ type Kept struct {
 // and draining nodes in it.
 const mostTries = 64
 
-// mostProved is the number of pods drained in proofs after which no other exchange of many nodes is
-// proved if one is found.
-const mostProved = 100_000
-
 // drainTime limits a drain's wait for disruption budgets, in virtual time.
 const drainTime = 10 * time.Minute
 
@@ -75,7 +75,7 @@ const drainTime = 10 * time.Minute
 // exchanges were made. First, the method draft makes a plan under the assumption that the nodes are
 // lost. Then, prove carries it out in another world: the new nodes exist, the old nodes are drained
 // like by kubectl drain, with its refusals and the disruption budgets, and the scheduler places the
-// successors by its scores.
+// successors where the draft has pods of their controller, as far as they fit there.
 //
 //	draft(node-7): node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
 //	prove:         that node is added, node-7 drained by the rules: all of its pods run
@@ -88,10 +88,8 @@ type replacer struct {
 	out    *Replaced
 	prices map[string]float64 // of the nodes that may be removed, by name
 	pods   map[string]int     // the numbers of their pods without those of DaemonSets
-	offers map[string]int     // their offers in the catalog, if any
 	moves  int                // number of pods on the nodes of all exchanges
 	tries  int
-	proved int // number of pods drained in proofs
 	// allowed holds how many nodes may be removed now, by NodePool and reason.
 	allowed map[string]int
 }
@@ -101,7 +99,7 @@ type replacer struct {
 // It first removes many nodes together, which saves the most, and then each node separately. The
 // result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
-	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}, Pools: map[string]*PoolCost{}}, prices: map[string]float64{}, pods: map[string]int{}, offers: map[string]int{}, allowed: map[string]int{}}
+	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}, Pools: map[string]*PoolCost{}}, prices: map[string]float64{}, pods: map[string]int{}, allowed: map[string]int{}}
 	w, err := r.world()
 	if err != nil {
 		return err
@@ -169,10 +167,8 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 			continue
 		}
 		names = append(names, n.Name)
-		if i := slices.IndexFunc(r.p.catalog.Offers, func(o Offer) bool { return o.sells(n) }); i >= 0 {
-			r.offers[n.Name] = i
-		}
-		waste[n.Name] = price / (usedShare(w.Cluster().Node(n.Name)) + 0.01)
+		of := w.Cluster().Node(n.Name)
+		waste[n.Name] = price / (max(percent(of.Requested.MilliCPU, of.Size.MilliCPU), percent(of.Requested.Memory, of.Size.Memory)) + 1)
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(waste[b], waste[a]) })
 	return names
@@ -244,7 +240,7 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 func (r *replacer) proveBest(drafts []*Exchange) (best *Exchange, stuck map[string]string, err error) {
 	for _, e := range drafts {
 		if e.Hour < worthwhile*r.out.Before || r.whyUnprofitable(e) != "" ||
-			best != nil && (r.proved > mostProved || r.net(best) > (1-2*worthwhile)*r.net(e)) {
+			best != nil && r.net(best) > (1-2*worthwhile)*r.net(e) {
 			continue
 		}
 		var why string
@@ -260,6 +256,13 @@ func (r *replacer) proveBest(drafts []*Exchange) (best *Exchange, stuck map[stri
 
 // commit adds a proved exchange to the result.
 func (r *replacer) commit(e *Exchange) {
+	e.Pays = func(stay []string) bool {
+		less := *e
+		for _, name := range stay {
+			less.Hour -= r.prices[name]
+		}
+		return less.Hour > tiny && r.whyUnprofitable(&less) == ""
+	}
 	r.out.Exchanges = append(r.out.Exchanges, *e)
 	for _, name := range e.Gone {
 		r.moves += r.pods[name]
@@ -276,7 +279,7 @@ func (r *replacer) commit(e *Exchange) {
 const worthwhile = 0.005
 
 // draftMany drafts exchanges of many nodes: first the one with the fewest nodes that saves about
-// the most, then others that may save as much. Savings grow with the number of replaced nodes until
+// the most, then the one of all nodes. Savings grow with the number of replaced nodes until
 // the remaining nodes are full, and hardly change from there.
 func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 	const parts = 16
@@ -301,31 +304,10 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 			least = part + 1
 		}
 	}
-	// If all nodes were new, some of them would be like existing nodes, which can stay.
-	like, _, err := r.draft(r.unlike(names, all.Nodes))
-	if err != nil {
-		return nil, err
+	if all == fewest {
+		return []*Exchange{fewest}, nil
 	}
-	others := slices.DeleteFunc([]*Exchange{like, all}, func(e *Exchange) bool { return e == nil || e == fewest })
-	return append([]*Exchange{fewest}, others...), nil
-}
-
-// unlike returns the nodes without counterpart among the new nodes. Of nodes of the same kind, the
-// last ones are kept, which waste the least.
-func (r *replacer) unlike(names []string, nodes []Node) (list []string) {
-	wanted := map[int]int{}
-	for _, n := range nodes {
-		wanted[n.offer]++
-	}
-	for _, name := range slices.Backward(names) {
-		if offer, ok := r.offers[name]; ok && wanted[offer] > 0 {
-			wanted[offer]--
-			continue
-		}
-		list = append(list, name)
-	}
-	slices.Reverse(list)
-	return list
+	return []*Exchange{fewest, all}, nil
 }
 
 // movable returns the first of the nodes, as many as the limit on moved pods allows.
@@ -337,11 +319,6 @@ func (r *replacer) movable(names []string) []string {
 		}
 	}
 	return names
-}
-
-// usedShare returns the largest requested share of a node's CPU and memory.
-func usedShare(n *cluster.Node) float64 {
-	return max(percent(n.Requested.MilliCPU, n.Size.MilliCPU), percent(n.Requested.Memory, n.Size.Memory)) / 100
 }
 
 // keep records why a node stays.

@@ -163,6 +163,21 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	return w.Err()
 }
 
+// Toward makes the scheduler prefer nodes with fewer pods of a controller than intended, from now
+// on; nil ends that.
+func (w *World) Toward(targets plugins.Targets) error {
+	var profiles []cycle.Profile
+	for _, name := range slices.Sorted(maps.Keys(w.scheduler.profiles)) {
+		profile, err := w.scheduler.profiles[name].Toward(targets)
+		if err != nil {
+			return err
+		}
+		profiles = append(profiles, cycle.Profile{Profile: profile})
+	}
+	w.scheduler.feedEvent(cycle.Configured{Profiles: profiles})
+	return nil
+}
+
 // asPlanned restricts pods to their planned nodes, and tries them in the order of their turns. It
 // is an extension that sorts the queue, and rejects any other node at Reserve, after the choice of
 // the node.

@@ -125,8 +125,7 @@ func containerUsed(usage *stats.ContainerStats, name v1.ResourceName) (used reso
 		}
 	case v1.ResourceEphemeralStorage:
 		if usage.Rootfs != nil && usage.Rootfs.UsedBytes != nil && usage.Logs != nil && usage.Logs.UsedBytes != nil {
-			sum := *usage.Rootfs.UsedBytes + *usage.Logs.UsedBytes
-			return toQuantity(&sum, resource.BinarySI), true
+			return toQuantity(new(*usage.Rootfs.UsedBytes+*usage.Logs.UsedBytes), resource.BinarySI), true
 		}
 	}
 	return used, false

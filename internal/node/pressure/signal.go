@@ -104,8 +104,7 @@ func Uses(pod *v1.Pod) (v1.ResourceList, error) {
 func UsageOf(pod *v1.Pod, uses v1.ResourceList) *stats.PodStats {
 	bytes := func(name v1.ResourceName) *uint64 {
 		quantity := uses[name]
-		n := uint64(quantity.Value())
-		return &n
+		return new(uint64(quantity.Value()))
 	}
 	memory, disk := bytes(v1.ResourceMemory), bytes(v1.ResourceEphemeralStorage)
 	return &stats.PodStats{

@@ -178,8 +178,7 @@ func checkSignal(flag string, signal Signal) error {
 	if _, found := meanings[signal]; found {
 		return nil
 	}
-	names := slices.Sorted(maps.Keys(meanings))
-	return fmt.Errorf("%s: unsupported eviction signal %q: must be one of %v", flag, string(signal), names)
+	return fmt.Errorf("%s: unsupported eviction signal %q: must be one of %v", flag, string(signal), slices.Sorted(maps.Keys(meanings)))
 }
 
 // parseThreshold parses one statement. The texts 0% and 100% disable a threshold: the result named

@@ -134,7 +134,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	c.core.Step(now, eviction.NodeSeen{Node: info.eviction})
 	c.dirtyNodes[n.name] = true
 	if held {
-		c.touchPods(n)
+		touchAll(c.dirtyPods, n.pods)
 	}
 }
 
@@ -149,15 +149,7 @@ func (c *Cluster) NodeGone(now time.Time, name string) {
 	c.marked++
 	c.core.Step(now, eviction.NodeGone{Name: name})
 	c.dirtyNodes[name] = true
-	c.touchPods(n)
-}
-
-// touchPods marks the rows of the node's pods as dirty, because the pods' deadlines may have
-// changed.
-func (c *Cluster) touchPods(n *node) {
-	for uid := range n.pods {
-		c.dirtyPods[uid] = true
-	}
+	touchAll(c.dirtyPods, n.pods) // the pods' deadlines may have changed
 }
 
 // noteEvent adds an event that does not come from the API. Its UID cannot equal a UID of the API.

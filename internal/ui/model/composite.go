@@ -84,9 +84,7 @@ func (ts *Trees) Listed() {
 	}
 	if !ts.listed {
 		ts.listed = true
-		for name := range ts.byName {
-			ts.dirty[name] = true
-		}
+		touchAll(ts.dirty, ts.byName)
 	}
 }
 
@@ -307,10 +305,8 @@ func (ts *Trees) holds(name types.NamespacedName, is func(*group) bool) bool {
 // leastChildren returns the number of children that a composite needs simultaneously. It is one if
 // a descendant group has been scheduled and runs.
 func (ts *Trees) leastChildren(name types.NamespacedName) int {
-	for _, below := range ts.readTree(name).groups {
-		if ts.groups[below].runs() {
-			return 1
-		}
+	if slices.ContainsFunc(ts.readTree(name).groups, func(below types.NamespacedName) bool { return ts.groups[below].runs() }) {
+		return 1
 	}
 	return max(1, ts.byName[name].info.needed)
 }

@@ -63,12 +63,8 @@ func (c *Cluster) GroupsListed() {
 	}
 	if !c.grouped {
 		c.grouped = true
-		for uid := range c.pods {
-			c.dirtyPods[uid] = true
-		}
-		for name := range c.groups {
-			c.dirtyGroups[name] = true
-		}
+		touchAll(c.dirtyPods, c.pods)
+		touchAll(c.dirtyGroups, c.groups)
 	}
 }
 

@@ -158,20 +158,22 @@ func nodeEvents(before, after *NodeInfo) (list []Event) {
 	}
 
 	if before.ready != after.ready {
-		say(after.ready != string(v1.ConditionTrue), "ReadyChanged", "Ready was "+orUnsaid(before.ready)+", is "+orUnsaid(after.ready))
+		say(after.ready != string(v1.ConditionTrue), "ReadyChanged", "Ready was "+orUnknown(before.ready)+", is "+orUnknown(after.ready))
 	}
 	if before.zone != after.zone {
-		say(false, "ZoneChanged", "zone was "+orUnsaid(before.zone)+", is "+orUnsaid(after.zone))
+		say(false, "ZoneChanged", "zone was "+orUnknown(before.zone)+", is "+orUnknown(after.zone))
 	}
 	return list
 }
 
-// orUnsaid replaces a missing part of a message.
-func orUnsaid(s string) string {
-	if s == "" {
-		return "unknown"
+// orUnknown replaces a missing part of a message.
+func orUnknown(s string) string { return cmp.Or(s, "unknown") }
+
+// touchAll marks the rows of all keys of a map as dirty.
+func touchAll[K comparable, V any](dirty map[K]bool, of map[K]V) {
+	for key := range of {
+		dirty[key] = true
 	}
-	return s
 }
 
 // sortedNames lists a map's keys in order.
@@ -197,9 +199,7 @@ func (c *Cluster) judgeRoom() {
 		return
 	}
 	c.roomy = roomy
-	for name := range c.nodes {
-		c.dirtyNodes[name] = true
-	}
+	touchAll(c.dirtyNodes, c.nodes)
 }
 
 // blocksOf returns the pods of a node sorted by name, so that pods keep their places from one frame

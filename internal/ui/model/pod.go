@@ -157,10 +157,7 @@ func podStatus(p *v1.Pod) string {
 			return waiting.Reason
 		}
 	}
-	if p.Status.Reason != "" {
-		return p.Status.Reason
-	}
-	return string(p.Status.Phase)
+	return cmp.Or(p.Status.Reason, string(p.Status.Phase))
 }
 
 // groupName returns the name of the pod's PodGroup. The pod must have one.
@@ -200,9 +197,7 @@ func (c *Cluster) Serve(schedulers []string) {
 		return
 	}
 	c.served = served
-	for uid := range c.queue {
-		c.dirtyPods[uid] = true
-	}
+	touchAll(c.dirtyPods, c.queue)
 }
 
 // whyUntried explains why no scheduler tries a pending pod without a condition PodScheduled; "" if

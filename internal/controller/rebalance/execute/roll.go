@@ -83,6 +83,8 @@ type RollOptions struct {
 	// been listed.
 	AtOnce func(nodes int) int
 	Until  Until
+	// Pays, if set, reports whether an exchange still pays if these nodes stay.
+	Pays func(stay []string) bool
 	// Restart starts a new roll instead of continuing an unfinished one.
 	Restart bool
 }
@@ -157,6 +159,7 @@ type Roller struct {
 
 	claims  map[string]*attempt // by description
 	removed int                 // nodes removed by an exchange
+	stay    []string            // nodes of an exchange that are not removed
 	held    time.Time           // time since which no turn can begin
 }
 
@@ -393,12 +396,13 @@ func (r *Roller) ask(stage rollStage) {
 }
 
 // planned handles a plan. A refusal, or a pod that fits on no node in any turn, ends the roll
-// before any change.
+// before any change. An exchange keeps such nodes instead.
 func (r *Roller) planned(e RollPlanned) {
 	switch r.stage {
 	case rollPlanning:
 		r.addAction(RollProgress{Result: Proved, Plan: e.Plan})
 		switch why := r.options.prevents(e.Plan.Refused(), e.Plan.Stranded(), e.Plan.Pods); {
+		case why != "" && r.spare(e.Plan.Turns):
 		case why != "":
 			r.stop(why)
 		case r.options.DryRun || len(e.Plan.Turns) == 0:
@@ -412,6 +416,7 @@ func (r *Roller) planned(e RollPlanned) {
 			r.ask(turnPlanning)
 		case e.Turn.Held != "":
 			r.hold(e.Turn.Held)
+		case (r.tries == mostTries || len(e.Turn.Refused) > 0) && r.spare([]rebalance.Turn{*e.Turn}):
 		default:
 			r.begin(e.Turn)
 		}

@@ -43,9 +43,13 @@ func (r *Roller) endTurn() {
 	}
 }
 
-// next plans the next turn, if there is one.
+// next plans the next turn, if there is one, or the whole roll if no turn has begun.
 func (r *Roller) next() {
 	r.tries, r.draining = 0, time.Time{}
+	if r.turn == nil {
+		r.ask(rollPlanning)
+		return
+	}
 	r.ask(turnPlanning)
 }
 

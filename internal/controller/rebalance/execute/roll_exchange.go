@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -140,6 +141,8 @@ func (r *Roller) bought() bool {
 		n := nodes[name]
 		if !accepted || n == nil || !nodeReady(n) || n.Labels["karpenter.sh/initialized"] != "true" {
 			missing = name
+		} else if targets := r.options.Targets; targets != nil {
+			targets[n.Name] = targets[name]
 		}
 	}
 	if missing != "" && r.overdue(boughtFor) {
@@ -156,6 +159,36 @@ func (r *Roller) undisturbed(nodes []string) string {
 		}
 	}
 	return ""
+}
+
+// spare keeps the nodes of an exchange with pods that cannot leave, of the first turn with such
+// nodes: later turns find room on them. It reports whether there are any, and the exchange of the
+// others still pays. The rest is then planned again.
+func (r *Roller) spare(turns []rebalance.Turn) bool {
+	why := map[string]string{}
+	for i := 0; i < len(turns) && len(why) == 0; i++ {
+		for _, k := range turns[i].Refused {
+			why[k.Node] = fmt.Sprintf("pod %s/%s: %s", k.Namespace, k.Name, k.Why)
+		}
+		for _, d := range turns[i].Pods {
+			if d.Stranded != "" {
+				why[d.From] = fmt.Sprintf("pod %s/%s would find no other node: %s", d.Namespace, d.Name, d.Stranded)
+			}
+		}
+	}
+	names := slices.Sorted(maps.Keys(why))
+	stay := slices.Concat(r.stay, names)
+	if len(names) == 0 || !r.exchanges() || r.options.Pays != nil && !r.options.Pays(stay) {
+		return false
+	}
+	r.stay, r.stage, r.wanted = stay, turnEnding, map[string]SetNode{}
+	r.total -= len(names)
+	r.options.Nodes = slices.DeleteFunc(slices.Clone(r.options.Nodes), func(name string) bool { return why[name] != "" })
+	for _, name := range names {
+		r.wanted[name] = SetNode{Node: name, Cordoned: r.closed[name]}
+		r.addAction(RollProgress{Result: Withheld, Node: name, Message: "node " + name + " stays: " + why[name]})
+	}
+	return true
 }
 
 // hold waits until the next turn can begin, for the time that a turn may last.

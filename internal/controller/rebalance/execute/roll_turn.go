@@ -191,6 +191,7 @@ func (r *Roller) drained(a DrainDone) {
 	case r.stage == rollRestoring:
 		r.stage = rollBuying
 	case retried && r.tries < mostTries:
+		// An exchange spares the nodes of these pods when the tries are used up.
 		r.tries++
 		r.stage, r.at = turnPlanning, again
 	case a.Stopped != "":
@@ -270,7 +271,7 @@ func (r *Roller) proceed() {
 			limit = removedFor
 		}
 		if bought := r.settleBought(); r.settled() && bought || r.overdue(limit) {
-			if r.rolled = r.done(); r.stopped == "" && !r.options.DryRun && len(r.rolling().Nodes) == 0 {
+			if r.stopped == "" && !r.options.DryRun && len(r.rolling().Nodes) == 0 {
 				r.stage = rollClearing
 				r.clear()
 				return

@@ -74,11 +74,10 @@ func (p *play) playContainers() {
 // their command line implies another ending, and are never restarted. They are played like regular
 // containers, and do not count for phase and readiness.
 func (p *play) ephemeralContainers() {
-	never := v1.ContainerRestartPolicyNever
 	containers := make([]v1.Container, len(p.pod.Spec.EphemeralContainers))
 	for i := range containers {
 		containers[i] = v1.Container(p.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		containers[i].RestartPolicy = &never
+		containers[i].RestartPolicy = new(v1.ContainerRestartPolicyNever)
 	}
 	p.status.EphemeralContainerStatuses = p.knownStatuses(containers, p.status.EphemeralContainerStatuses)
 	for i := range containers {
@@ -143,8 +142,7 @@ func (p *play) knownStatuses(containers []v1.Container, have []v1.ContainerStatu
 			out[i] = have[j]
 			continue
 		}
-		started := false
-		out[i] = v1.ContainerStatus{Name: c.Name, Image: c.Image, Started: &started}
+		out[i] = v1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(false)}
 		out[i].State.Waiting = &v1.ContainerStateWaiting{Reason: "PodInitializing"}
 	}
 	return out
@@ -289,8 +287,7 @@ func (p *play) endContainer(cs *v1.ContainerStatus, at time.Time, exitCode int32
 		ended.StartedAt = cs.State.Running.StartedAt
 	}
 	cs.State = v1.ContainerState{Terminated: ended}
-	notStarted := false
-	cs.Started = &notStarted
+	cs.Started = new(false)
 	// An init container that succeeded counts as ready, as with the kubelet.
 	cs.Ready = exitCode == 0 && slices.ContainsFunc(p.pod.Spec.InitContainers, func(c v1.Container) bool {
 		return c.Name == cs.Name && !rules.IsSidecar(&c)
@@ -337,8 +334,7 @@ func endOf(t metav1.Time, d time.Duration) time.Time {
 func hashParts(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {
-		h.Write([]byte(part))
-		h.Write([]byte{0})
+		h.Write(append([]byte(part), 0))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

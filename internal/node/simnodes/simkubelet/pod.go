@@ -198,8 +198,7 @@ func (n *node) demandsWithout(without *pod) []admit.Demand {
 			if p.deferred {
 				object = allocatedPod(object)
 			}
-			d := admit.DemandOf(object, true)
-			p.counted = &d
+			p.counted = new(admit.DemandOf(object, true))
 		}
 		list = append(list, *p.counted)
 	}
@@ -210,9 +209,8 @@ func (n *node) demandsWithout(without *pod) []admit.Demand {
 // creates another, as with a kubelet.
 func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 	status := p.object.Status.DeepCopy()
-	started := toSeconds(now)
 	status.Phase, status.Reason, status.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
-	status.StartTime = &started
+	status.StartTime = new(toSeconds(now))
 	status.ObservedGeneration = p.object.Generation
 	f.reportEvent(p, v1.EventTypeWarning, r.Reason, r.Message)
 	f.writeStatus(p, status)
@@ -256,8 +254,7 @@ func (f *Fleet) advancePod(p *pod, now time.Time) {
 // node has no address left. A pod in the host's network gets the node's address.
 func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	if status.StartTime == nil {
-		started := toSeconds(now)
-		status.StartTime = &started
+		status.StartTime = new(toSeconds(now))
 	}
 
 	host := p.node.address

@@ -4,6 +4,7 @@
 package simkubelet
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -90,10 +91,8 @@ func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 	pl.stopAll(code)
 	status.ObservedGeneration = object.Generation
 	status.Phase = v1.PodSucceeded
-	for _, cs := range status.ContainerStatuses {
-		if cs.State.Terminated.ExitCode != 0 {
-			status.Phase = v1.PodFailed
-		}
+	if slices.ContainsFunc(status.ContainerStatuses, func(cs v1.ContainerStatus) bool { return cs.State.Terminated.ExitCode != 0 }) {
+		status.Phase = v1.PodFailed
 	}
 
 	pl.setConditions()

@@ -48,8 +48,7 @@ func (h timers) nextTime() (time.Time, bool) {
 // if it is due.
 func (h *timers) fireDue(now time.Time) {
 	for len(*h) > 0 && !(*h)[0].at.After(now) {
-		t := heap.Pop(h).(*timer)
-		t.fire(now)
+		heap.Pop(h).(*timer).fire(now)
 	}
 }
 
