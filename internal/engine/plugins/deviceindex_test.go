@@ -43,8 +43,8 @@ func TestDevicesAreFollowed(t *testing.T) {
 	})
 }
 
-// TestContradictingSlicesMakeADeviceExclusive verifies that a device is exclusive if it is exclusive
-// in one of several slices of the same generation, regardless of their order.
+// TestContradictingSlicesMakeADeviceExclusive verifies that a device is exclusive if it is
+// exclusive in one of several slices of the same generation, regardless of their order.
 func TestContradictingSlicesMakeADeviceExclusive(t *testing.T) {
 	slice := func(generation int64, shared bool) *resourcev1.ResourceSlice {
 		return &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{
