@@ -30,6 +30,7 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 			t.Helper()
 			asked := p.DeepCopy()
 			asked.ResourceVersion = version
+			synctest.Wait() // the informer has received all earlier events
 			begin := time.Now()
 			f.awaitPod(asked, store)
 			if waited := time.Since(begin); waited < want || waited > want+2*time.Millisecond {
