@@ -130,7 +130,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	if leaving.Targets != nil {
 		options.Profiles = slices.Clone(options.Profiles)
 		for i, p := range options.Profiles {
-			if toward, err := p.Toward(leaving.Targets); err == nil {
+			if toward, err := p.Toward(leaving.Targets); err == nil { // the profile was valid before
 				options.Profiles[i] = toward
 			}
 		}

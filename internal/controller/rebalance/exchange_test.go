@@ -259,6 +259,17 @@ func (s *stage) judgeExchange() {
 	}
 }
 
+// keepPod forbids to move the pod web-1.
+func (s *stage) keepPod() {
+	for _, p := range s.pods() {
+		if p.Name == "web-1" {
+			p = p.DeepCopy()
+			metav1.SetMetaDataAnnotation(&p.ObjectMeta, disruption.KarpenterAnnotation, "true")
+			s.write(p)
+		}
+	}
+}
+
 // TestAnExchangeThatDeviatesIsUndone verifies that an exchange stops when reality deviates from its
 // plan: unused bought nodes are deleted again, nodes that still have pods are open, and no pod is
 // pending.
@@ -269,17 +280,9 @@ func TestAnExchangeThatDeviatesIsUndone(t *testing.T) {
 		evicted int
 	}{
 		"no node for the NodeClaim": {func(s *stage) { s.karpenter.stuck = true }, "NodeClaim new has no ready node after 15m0s", 0},
-		"a pod must not be moved": {func(s *stage) {
-			for _, p := range s.pods() {
-				if p.Name == "web-1" {
-					p = p.DeepCopy()
-					metav1.SetMetaDataAnnotation(&p.ObjectMeta, disruption.KarpenterAnnotation, "true")
-					s.write(p)
-				}
-			}
-		}, "it is annotated karpenter.sh/do-not-disrupt: default/web-1", 0},
-		"a refused NodeClaim":     {func(s *stage) { s.karpenter.refused = "forbidden" }, "cannot buy NodeClaim new: forbidden", 0},
-		"other pods use the node": {func(s *stage) { s.karpenter.taken = "pods other count=5 cpu=1 on=new" }, "cannot evict Pods", 0},
+		"a pod must not be moved":   {(*stage).keepPod, "it is annotated karpenter.sh/do-not-disrupt: default/web-1", 0},
+		"a refused NodeClaim":       {func(s *stage) { s.karpenter.refused = "forbidden" }, "cannot buy NodeClaim new: forbidden", 0},
+		"other pods use the node":   {func(s *stage) { s.karpenter.taken = "pods other count=5 cpu=1 on=new" }, "cannot evict Pods", 0},
 		"other pods use the node later": {func(s *stage) {
 			s.After(12*time.Second, func() {
 				for _, o := range object(s.t, "pods other count=5 cpu=1 on=new") {
@@ -339,15 +342,7 @@ func TestAnExchangeKeepsNodesThatCannotBeEmptied(t *testing.T) {
 		deviate func(s *stage)
 		stay    []string
 	}{
-		"a pod must not be moved": {func(s *stage) {
-			for _, p := range s.pods() {
-				if p.Name == "web-1" {
-					p = p.DeepCopy()
-					metav1.SetMetaDataAnnotation(&p.ObjectMeta, disruption.KarpenterAnnotation, "true")
-					s.write(p)
-				}
-			}
-		}, []string{"a"}},
+		"a pod must not be moved":               {(*stage).keepPod, []string{"a"}},
 		"other pods use the node":               {func(s *stage) { s.karpenter.taken = "pods other count=4 cpu=1 on=new" }, []string{"a"}},
 		"other pods use the node later":         {func(s *stage) { s.After(14*time.Second, func() { use(s) }) }, []string{"a"}},
 		"other pods use the node during a turn": {func(s *stage) { s.After(16300*time.Millisecond, func() { use(s) }) }, []string{"a"}},

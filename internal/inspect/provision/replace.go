@@ -279,8 +279,8 @@ func (r *replacer) commit(e *Exchange) {
 const worthwhile = 0.005
 
 // draftMany drafts exchanges of many nodes: first the one with the fewest nodes that saves about
-// the most, then the one of all nodes. Savings grow with the number of replaced nodes until
-// the remaining nodes are full, and hardly change from there.
+// the most, then the one of all nodes. Savings grow with the number of replaced nodes until the
+// remaining nodes are full, and hardly change from there.
 func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 	const parts = 16
 	names = r.movable(names)
