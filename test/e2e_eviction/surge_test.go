@@ -47,11 +47,11 @@ var disturbances = map[string]disturbance{
 		do: func(c *cluster, _ string, next *v1.Pod) {
 			c.kubectl("annotate", "pod", next.Name, "berth.dev/ready=false")
 		},
-		flags: []string{"--timeout=14s"},
+		flags: []string{"--timeout=30s"},
 		says: []string{
 			`waiting: its successor unready-\S+ is not ready`,
-			`not replaced: not done within 14s: its successor unready-\S+ is not ready`,
-			`not drained: not done within 14s`,
+			`not replaced: not done within 30s: its successor unready-\S+ is not ready`,
+			`not drained: not done within 30s`,
 		},
 		scale: "1",
 	},
@@ -59,10 +59,10 @@ var disturbances = map[string]disturbance{
 		do: func(c *cluster, name string, _ *v1.Pod) {
 			c.kubectl("create", "poddisruptionbudget", name, "--selector=app="+name, "--min-available=2")
 		},
-		flags: []string{"--timeout=14s"},
+		flags: []string{"--timeout=30s"},
 		says: []string{
 			`waiting: the disruption budget budget needs 2 healthy pods, and would have 1`,
-			`not replaced: not done within 14s: the disruption budget budget needs 2 healthy pods, and would have 1`,
+			`not replaced: not done within 30s: the disruption budget budget needs 2 healthy pods, and would have 1`,
 		},
 		scale: "1",
 	},
@@ -70,11 +70,11 @@ var disturbances = map[string]disturbance{
 		do: func(c *cluster, name string, _ *v1.Pod) {
 			c.kubectl("patch", "deployment", name, "-p", `{"spec": {"template": {"metadata": {"annotations": {"berth.dev/ready": "false"}}}}}`)
 		},
-		flags: []string{"--timeout=10s"},
+		flags: []string{"--timeout=30s"},
 		says: []string{
 			`not replaced: a rollout of Deployment/rollout has begun`,
 			`held back: default/rollout-\S+: its Deployment is being rolled out`,
-			`not drained: not done within 10s`,
+			`not drained: not done within 30s`,
 		},
 		scale: "1",
 	},
@@ -186,8 +186,8 @@ func (c *cluster) disturbSurge(name string, d disturbance, nodes []string, sched
 	c.within(time.Minute, "the event of the surge", func() bool { return c.isGivenUp(victim.UID) })
 }
 
-// surging returns a manifest of a Deployment on dedicated nodes, whose pods are ready after three
-// seconds.
+// surging returns a manifest of a Deployment on dedicated nodes, whose pods are ready after ten
+// seconds: a disturbance must come before its successor is ready.
 func surging(name string) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
@@ -200,7 +200,7 @@ spec:
     spec:
       terminationGracePeriodSeconds: 1
       nodeSelector: {for: %[1]s}
-      containers: [{name: main, image: app, readinessProbe: {exec: {command: ["true"]}, initialDelaySeconds: 3}}]
+      containers: [{name: main, image: app, readinessProbe: {exec: {command: ["true"]}, initialDelaySeconds: 10}}]
 ---
 `, name)
 }

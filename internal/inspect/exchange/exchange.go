@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -48,7 +49,9 @@ type Options struct {
 
 	limits    provision.Options
 	spotShare float64
-	resume    time.Time // the goal begins no exchange before this time
+	// stopped holds the nodes of stopped exchanges, and when they stopped. The key "" is an exchange
+	// begun by an earlier process.
+	stopped map[string]time.Time
 }
 
 // AddFlags adds the flags. prefix begins their descriptions.
@@ -124,15 +127,20 @@ func (o *Options) rollOf(e *provision.Exchange, claims map[string][]byte) execut
 	}
 }
 
-// rests is the time without exchanges after a stopped exchange, as after a stopped run of moves:
-// the cause may persist, such as a cloud without capacity.
+// rests is the time for which the nodes of a stopped exchange stay: the cause may persist, such as a
+// cloud without capacity. Meanwhile, other nodes are exchanged.
 const rests = 30 * time.Minute
 
 // Run carries out the goal cost once: it makes a plan, publishes the costs of NodePools, and makes
 // the exchanges of the plan.
 func (o *Options) Run(ctx context.Context, config *rest.Config, running *config.Running, events *eventlog.Log, surge bool) error {
 	plan := func(ctx context.Context) (*provision.Plan, error) { return o.plan(ctx, config, running) }
-	if o.Surge = surge; time.Now().Before(o.resume) {
+	o.Surge, o.limits.Stay = surge, map[string]string{}
+	maps.DeleteFunc(o.stopped, func(_ string, at time.Time) bool { return time.Since(at) >= rests })
+	for node, at := range o.stopped {
+		o.limits.Stay[node] = "an exchange of it stopped: not again before " + at.Add(rests).Format(time.RFC3339)
+	}
+	if _, stopped := o.stopped[""]; stopped {
 		_, err := plan(ctx)
 		return err
 	}
@@ -194,8 +202,14 @@ func (o *Options) roll(ctx context.Context, client kubernetes.Interface, running
 	case ended.Stopped == "":
 		return nil
 	}
-	o.resume = time.Now().Add(rests)
+	if o.stopped == nil {
+		o.stopped = map[string]time.Time{}
+	}
+	if len(options.Nodes) == 0 {
+		o.stopped[""] = time.Now()
+	}
 	for _, node := range options.Nodes {
+		o.stopped[node] = time.Now()
 		events.Add(v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: node, UID: types.UID(node)}, v1.EventTypeWarning, "ExchangeFailed", ended.Stopped)
 	}
 	return fmt.Errorf("%s; %d of %d nodes are removed", ended.Stopped, ended.Done, ended.Nodes)

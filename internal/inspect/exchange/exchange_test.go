@@ -27,6 +27,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 const catalog = `apiVersion: v1
@@ -68,11 +69,7 @@ func newStand(t *testing.T, flags ...string) *stand {
 	go s.events.Run(ctx)
 
 	for _, name := range []string{"a", "b"} {
-		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"karpenter.sh/nodepool": name, "node.kubernetes.io/instance-type": "std",
-			"kubernetes.io/hostname": name}}}
-		n.Status.Allocatable = v1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
-		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
-		s.server.Put(n)
+		s.server.Put(emptyNode(name))
 	}
 	labels, yes, one := map[string]string{"app": "web"}, true, int32(1)
 	web := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web"}}
@@ -86,6 +83,15 @@ func newStand(t *testing.T, flags ...string) *stand {
 	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 	s.server.Put(web, p)
 	return s
+}
+
+// emptyNode returns a ready node in a NodePool of the same name.
+func emptyNode(name string) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"karpenter.sh/nodepool": name, "node.kubernetes.io/instance-type": "std",
+		"kubernetes.io/hostname": name}}}
+	n.Status.Allocatable = v1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("10")}
+	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+	return n
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -169,10 +175,14 @@ func TestTheGoalExchangesNodes(t *testing.T) {
 }
 
 // TestAStoppedExchangeIsNotRepeatedImmediately verifies that a stopped exchange is reported with an
-// event of its node, and that the goal only plans during the following half an hour.
+// event of its node, and that the node stays during the following half an hour while another one is
+// exchanged.
 func TestAStoppedExchangeIsNotRepeatedImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStand(t)
+		used := emptyNode("a")
+		used.Annotations = map[string]string{disruption.KarpenterAnnotation: "true"}
+		s.server.Put(used)
 		s.refused = true
 		if err := s.run(); err == nil || !strings.Contains(err.Error(), "a policy forbids it") {
 			t.Fatalf("a refused change of a node: %v", err)
@@ -191,8 +201,12 @@ func TestAStoppedExchangeIsNotRepeatedImmediately(t *testing.T) {
 			t.Errorf("after a minute: %d changes of nodes, %v", s.patches, err)
 		}
 		s.costs("b", 0.4, 0)
+		s.server.Put(emptyNode("c"))
+		if err := s.run(); err != nil || s.cordoned() != "c" {
+			t.Errorf("with another empty node: %q is cordoned, %v", s.cordoned(), err)
+		}
 		time.Sleep(rests)
-		if err := s.run(); err != nil || s.cordoned() != "b" {
+		if err := s.run(); err != nil || s.cordoned() != "bc" {
 			t.Errorf("after half an hour: %q is cordoned, %v", s.cordoned(), err)
 		}
 	})

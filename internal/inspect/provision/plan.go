@@ -36,6 +36,8 @@ type Options struct {
 	// Horizon is the time in which an exchange must save more than its moves cost; 0 means
 	// [DefaultHorizon].
 	Horizon time.Duration
+	// Stay holds nodes that must stay, with the reason.
+	Stay map[string]string
 	// Progress, if set, receives progress messages.
 	Progress func(words string)
 

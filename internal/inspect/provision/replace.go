@@ -179,6 +179,9 @@ func (r *replacer) whyStays(w *simulate.World, n *v1.Node) string {
 	if n.Annotations[disruption.KarpenterAnnotation] == "true" {
 		return "it is annotated " + disruption.KarpenterAnnotation
 	}
+	if why := r.o.Stay[n.Name]; why != "" {
+		return why
+	}
 	pool := r.p.catalog.rules[n.Labels[nodePoolLabel]]
 	if pool == nil {
 		return ""
