@@ -40,7 +40,7 @@ build-node: ## bin/kubelet: upstream's, for `berth up --agent` and `berth agent`
 # Live tests wait more than they compute: they run beside each other, and the cores beside them.
 ALLTESTS := cd test && go run ./cmd/alltests -root .. -fuzztime
 
-test: ## all tests of all modules; at the end the slowest and how long each part took (BERTH_INSTALL=no: nothing is installed with apt-get)
+test: ## the tests of all modules without the slowest live ones; at the end the slowest and how long each part took (BERTH_INSTALL=no: nothing is installed with apt-get)
 	@hack/announce.sh
 	@$(ALLTESTS) $(FUZZTIME)
 
@@ -87,6 +87,7 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@cd test && go test ./e2e_explain -run 'ComeTrue|TestAdviceHelpsInRandomClusters' -drains=$$((10 + 2 * $(SCALE))) \
 		-operations=$$((10 + $(SCALE))) -advised=$$((1 + $(SCALE) / 10)) -timeout 2h
 	@cd controlplane && go test ./cmd/berth-controlplane -run 'TestKilled' -kills=$$((10 + $(SCALE) / 2)) -timeout 1h
+	@$(ALLTESTS) 1x -long build controlplane live
 	@cd test/karpenter && go test ./...
 	@cd test && go test ./e2e_module -build -timeout 1h
 	@$(ALLTESTS) $$((200 * $(SCALE)))x -wide fuzz

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 const (
@@ -130,6 +132,7 @@ func (c *configured) page(pod string) string {
 // reachable scheduler, the first line of each result must state the assumed configuration, and no
 // pod may be evicted.
 func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")
 	c := &configured{T: t, file: file}

@@ -17,6 +17,8 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 var gangRounds = flag.Int("gang-rounds", 4, "how often TestTwoGangsForOneRoom has two gangs compete; the long form is 200")
@@ -123,6 +125,7 @@ func (g *gangs) killLeader() {
 // has been deleted. In every second round the leading scheduler is killed while the pods are
 // created.
 func TestTwoGangsForOneRoom(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	const size = 3
 	g := newGangs(t, size)
@@ -186,6 +189,7 @@ func (g *gangs) left() (n int) {
 // the leading scheduler is killed after some of them are bound. It also verifies that the successor
 // of a member on a deleted node joins the gang, although a single pod is below the gang's minimum.
 func TestAGangOfFiftyOutlivesItsSchedulerAndANode(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	const size = 50
 	g := newGangs(t, size+5)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/internal/docs"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // elsewhere lists the pages whose blocks are run by other tests.
@@ -52,6 +53,9 @@ func TestPages(t *testing.T) {
 		}
 		count++
 		well := t.Run(strings.TrimSuffix(strings.TrimPrefix(page.Path, "docs/"), ".md"), func(t *testing.T) {
+			if slow := []string{"docs/tasks/tour.md", "docs/tasks/simulated-nodes.md", "docs/concepts/scheduling-and-eviction.md", "docs/concepts/admission.md"}; slices.Contains(slow, page.Path) {
+				nightly.Only(t)
+			}
 			folder := readersFolder(t)
 			if err := os.Symlink(c.dir, filepath.Join(folder, ".berth")); err != nil {
 				t.Fatal(err)

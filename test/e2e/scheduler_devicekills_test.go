@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 var (
@@ -29,6 +31,7 @@ var (
 // again. It verifies that all important pods get a device of their own, and that as many pods leave
 // for them.
 func TestDevicePreemptionSurvivesKills(t *testing.T) {
+	nightly.Only(t)
 	const scheduler = "device-kills"
 	simulate(t, "dk-", "--count", fmt.Sprint(*deviceNodes), "--label", "pool=dk")
 	var slices strings.Builder

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestPendingPodsSayWhy verifies that the message of a pending pod equals the message of
@@ -97,6 +99,7 @@ func (w words) says(own, preemption string) string {
 // TestPendingPodsSayWhyOfVolumesAndFeatures verifies the same for the plugins that check volumes
 // and features of kubelets.
 func TestPendingPodsSayWhyOfVolumesAndFeatures(t *testing.T) {
+	nightly.Only(t)
 	simulate(t, "store-", "--count", "1", "--cpu", "8", "--label", "pool=store")
 	kubectl(t, "label", "node", "store-1", "topology.kubernetes.io/zone=here", "--overwrite")
 	w := wordsOf(t, "store")

@@ -13,6 +13,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 var reloadFlips = flag.Int("reload-flips", 4, "how often TestConfigurationChangedUnderLoad changes the file; the long form is -reload-flips 20")
@@ -34,6 +36,7 @@ func reloadConfig(broken bool, names ...string) string {
 // TestConfigurationChangedUnderLoad verifies that, while pods are created, valid changes to the
 // configuration take effect, invalid changes are reported and ignored, and no pod is lost.
 func TestConfigurationChangedUnderLoad(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "reload"), "--nodes", "30")
 	file := filepath.Join(t.TempDir(), "scheduler.yaml")

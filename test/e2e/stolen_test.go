@@ -21,12 +21,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubelet "k8s.io/kubernetes/pkg/kubelet/certificate/bootstrap"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestAStolenNodeIsOneNode verifies the table in docs/reference/stolen-node.md: with the
 // certificate of a node of berth up, the API server must permit or refuse each command as the table
 // states.
 func TestAStolenNodeIsOneNode(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "data"), "--nodes", "0", "--ui-port", "-1")
 	dir := t.TempDir()

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/test/internal/binaries"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // check runs `berth check` and returns its output and exit code.
@@ -97,6 +98,7 @@ func (c *cluster) staticPod(name string, args ...string) {
 // For a caller with few read permissions, the output must list the resources that could not be
 // read.
 func TestCheckAsksAboutTheCaller(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := newCluster(t)
 	if out, code := c.check(c.user("system:kube-scheduler"), "--for", "scheduler", "--fail-on", "problem"); code != 0 {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestTheAPIServerTakesEveryManifest verifies by dry runs that the API server accepts each
@@ -45,6 +46,7 @@ func TestTheAPIServerTakesEveryManifest(t *testing.T) {
 // between running alongside kube-scheduler and replacing it, and deleted, and that no objects
 // remain.
 func TestInstalledAndTakenAway(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := newCluster(t)
 	before := c.everything()
@@ -81,6 +83,7 @@ func (c *cluster) everything() string {
 // TestWhatTheManifestsSayOfPods verifies the security settings, probes and requests of the pods in
 // all Deployments, and that each Deployment has a NetworkPolicy.
 func TestWhatTheManifestsSayOfPods(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.install("everything")

@@ -16,12 +16,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestTheWebhookWorksWithoutTheRightToRegister verifies that the webhook works with
 // --register=false if an administrator creates the webhook configurations. The webhook then needs
 // no permission to create them, and only updates their CA bundle.
 func TestTheWebhookWorksWithoutTheRightToRegister(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.install("second-scheduler-with-webhook")

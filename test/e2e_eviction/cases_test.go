@@ -14,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // scene is a cluster and a controller, with the network between them.
@@ -33,11 +35,12 @@ type situation struct {
 var situations = []struct {
 	network string
 	list    []situation
+	nightly bool
 }{
-	{"single requests fail", slices.Concat(failures, recomputed, byTolerations)},
-	{"the watch of nodes is late", lateNodes},
-	{"watches break", brokenWatches},
-	{"the API is away", outages},
+	{"single requests fail", slices.Concat(failures, recomputed, byTolerations), false},
+	{"the watch of nodes is late", lateNodes, true},
+	{"watches break", brokenWatches, true},
+	{"the API is away", outages, false},
 }
 
 // TestSituations verifies that Berth handles every situation. The following command also plays the
@@ -57,6 +60,9 @@ func TestSituations(t *testing.T) {
 			for _, group := range situations {
 				t.Run(s.name+"/"+group.network, func(t *testing.T) {
 					t.Parallel()
+					if group.nightly {
+						nightly.Only(t)
+					}
 					playAll(t, s, group.list, func(name, what string) {
 						t.Logf("%s: %s", name, cmp.Or(what, "right"))
 						mu.Lock()

@@ -11,6 +11,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestTaintedDeviceLosesItsPods verifies that a pod is evicted if its device is tainted, by the
@@ -50,6 +52,7 @@ func TestTaintedDeviceLosesItsPods(t *testing.T) {
 // and for a rule, although the controller is killed six times during their tolerationSeconds. A
 // taint that is removed while no controller runs must not evict a pod.
 func TestDeviceCountdownSurvivesKills(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.node("n", nil)

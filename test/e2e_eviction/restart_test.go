@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestCountdownSurvivesKills verifies that pods are evicted on time although the controller is
@@ -67,6 +69,7 @@ func TestCountdownSurvivesKills(t *testing.T) {
 // not-ready and unreachable every 2 s are evicted when the total time reaches their
 // tolerationSeconds, although the controller is replaced during that time.
 func TestAlternatingNodeLosesItsPods(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := newCluster(t)
 	c.node("well", nil)

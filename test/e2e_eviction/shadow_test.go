@@ -24,6 +24,7 @@ import (
 
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/controller/controllershadow"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestShadowAgreesWithUpstream verifies that Berth's controllers, as a shadow of upstream's and
@@ -31,6 +32,7 @@ import (
 // eviction of a pod for a taint, the taint of a not-ready node, and the eviction of another pod for
 // that taint.
 func TestShadowAgreesWithUpstream(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := newClusterWith(t, "--upstream-admission", "--controllers=*,node-lifecycle-controller,taint-eviction-controller")
 	c.node("n", nil)

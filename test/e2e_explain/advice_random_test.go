@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 var advised = flag.Int("advised", 1, "in how many random clusters each suggestion is carried out")
@@ -31,6 +32,7 @@ var advised = flag.Int("advised", 1, "in how many random clusters each suggestio
 // clusters helps. It runs the suggested commands as printed, and makes changes without a command
 // itself. The cluster is created again for each suggestion.
 func TestAdviceHelpsInRandomClusters(t *testing.T) {
+	nightly.Only(t)
 	sh(t, applied(randomClasses))
 	t.Cleanup(func() { sh(t, "kubectl delete --ignore-not-found -f - <<'END'\n"+randomClasses+"END") })
 	seen := map[string]int{}

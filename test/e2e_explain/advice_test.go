@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/survey"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // advice is one suggestion of berth explain, with the state of the cluster that causes it. Each has
@@ -213,14 +214,20 @@ const (
 )
 
 // TestEveryAdviceHelps verifies that the pod runs after each kind of advice by berth explain is
-// followed exactly as printed, and that berth pending prints the same first advice.
+// followed exactly as printed, and that berth pending prints the same first advice. In short mode, it
+// follows every fourth.
 func TestEveryAdviceHelps(t *testing.T) {
 	t.Cleanup(func() {
 		sh(t, "kubectl delete priorityclass advice-never --ignore-not-found; kubectl delete pv --all --wait=false")
 	})
 	for i := range everyAdvice {
 		a := &everyAdvice[i]
-		t.Run(a.name, func(t *testing.T) { a.follow(t) })
+		t.Run(a.name, func(t *testing.T) {
+			if i%4 != 0 {
+				nightly.Only(t)
+			}
+			a.follow(t)
+		})
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 	"github.com/berth-k8s/berth/test/internal/output"
 )
 
@@ -41,6 +42,7 @@ const pools = 6 // number of concurrent clusters
 // drain and kubectl must agree on the pods that leave, stay or prevent the drain, and on the
 // reasons. The actual drain must match the predictions.
 func TestDrainsComeTrue(t *testing.T) {
+	nightly.Only(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	nodes := exec.CommandContext(ctx, filepath.Join(bin, "berth"), "nodes", fmt.Sprintf("--count=%d", 3*pools), "--name-prefix=pool-",
 		"--kubeconfig", filepath.Join(data, "kubeconfig"))

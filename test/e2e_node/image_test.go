@@ -23,12 +23,14 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/containerd"
 	"github.com/berth-k8s/berth/test/internal/binaries"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestFromImageAndManifests verifies Berth running as pods, from its image and its manifests, on a
 // node of `berth up --agent`: installation, placement and eviction of pods, an upgrade while pods
 // are created, a failed upgrade to a missing version, a rollback, and a complete removal.
 func TestFromImageAndManifests(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	mustRunContainers(t)
 	h := &hosted{T: t, dir: filepath.Join(t.TempDir(), "data")}

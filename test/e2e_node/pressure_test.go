@@ -17,6 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // In this test, all pods together may use 800Mi, and the node is under memory pressure if less than
@@ -70,6 +72,7 @@ spec:
 // pods. Usage within requests and overhead does not count as an excess. The node's taint must
 // reject a pod without requests.
 func TestMemoryPressure(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	c := start(t, "--kubelet-config", littleMemory(t))
 	c.apply(podsUnderPressure)

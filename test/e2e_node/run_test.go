@@ -16,6 +16,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // overheadPod has the handler, overhead and memory of the example in Kubernetes' documentation. Its
@@ -117,6 +119,7 @@ func (c *cluster) checkCgroup(pod *v1.Pod) {
 // TestTwoClustersOnOneMachine verifies that each cluster has a separate service address, and that
 // its pods reach the API server at that address.
 func TestTwoClustersOnOneMachine(t *testing.T) {
+	nightly.Only(t)
 	t.Parallel()
 	addresses := map[string]bool{}
 	for _, c := range []*cluster{start(t), start(t)} {

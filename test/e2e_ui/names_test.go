@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // longNamed returns a crowd of nodes whose names are longer than any column and differ only at
@@ -43,6 +44,7 @@ const lastLetter = `(() => {
 // workload or pod does not fit, because names differ at their end. A long name must not make a pane
 // wider than a phone's screen.
 func TestLongNamesAreToldApart(t *testing.T) {
+	nightly.Only(t)
 	crowd := longNamed(30)
 	for i := range 6 {
 		pod := crowd.Pod(1000+i, "")

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestQuestionsOfAnOperator verifies that ten questions of an operator are answered within three
@@ -18,6 +20,7 @@ import (
 // clicked element, "node:NAME" for a click on the map, "search:TEXT" for a search and Enter, or
 // "now" for a click on the end of the timeline. The last element of a path is the answer.
 func TestQuestionsOfAnOperator(t *testing.T) {
+	nightly.Only(t)
 	docs, err := os.ReadFile("../../docs/tasks/ui.md")
 	if err != nil {
 		t.Fatal(err)

@@ -55,8 +55,8 @@ const misfits = `(() => {
 	return found.join('; ');
 })()`
 
-// TestViewsFitEveryScreen verifies that every view fits a phone's screen and a desk's. With -shots
-// it writes pictures of all views.
+// TestViewsFitEveryScreen verifies that every view fits a phone's screen and a desk's; in short mode,
+// only a phone's. With -shots it writes pictures of all views.
 func TestViewsFitEveryScreen(t *testing.T) {
 	ui := ofCrowd(t, exhibit())
 	unfold := func(title string) string {
@@ -82,6 +82,9 @@ func TestViewsFitEveryScreen(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			for _, screen := range []stage.View{{Width: 390, Height: 844}, desk} {
+				if screen == desk && testing.Short() {
+					continue
+				}
 				p := open(t, ui.URL, v.path, screen)
 				p.wait(v.ready)
 				if got := eval[string](p, misfits); got != "" {

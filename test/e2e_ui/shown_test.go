@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // busy returns a crowd with 200 pending pods of 30 Deployments in three namespaces. Some nodes are
@@ -324,6 +325,7 @@ func TestOtherResourcesAndStrandedRoom(t *testing.T) {
 }
 
 func TestWhatHappenedIsOnTheStrip(t *testing.T) {
+	nightly.Only(t)
 	c := stage.NewCrowd(3, 1, 6)
 	ui := ofCrowd(t, c)
 	p := open(t, ui.URL, "", desk)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/test/e2e_ui/stage"
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // ofCrowd runs berth ui for a crowd until the test ends.
@@ -276,6 +277,7 @@ func TestATokenKeepsOthersOut(t *testing.T) {
 // TestManyTabsLeaveRoomForQuestions verifies that, with more tabs than the browser permits
 // connections per host, all tabs follow the cluster and further requests succeed.
 func TestManyTabsLeaveRoomForQuestions(t *testing.T) {
+	nightly.Only(t)
 	c := stage.NewCrowd(3, 1, 1)
 	ui := ofCrowd(t, c)
 	p := open(t, ui.URL, "", desk)

@@ -8,12 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berth-k8s/berth/test/internal/nightly"
 )
 
 // TestShortTenant plays a short version of the campaign of `make soak SOAKFLAGS=--tenant`. It
 // verifies that the actions of a user in one namespace neither delay other users' pods nor end a
 // process.
 func TestShortTenant(t *testing.T) {
+	nightly.Only(t)
 	o := TenantDefaults()
 	o.Bin, o.Dir, o.Nodes, o.Seed = programs(t), filepath.Join(t.TempDir(), "soak"), 12, *seed
 	o.For, o.Calm = max(20*time.Second, *rounds), 10*time.Second

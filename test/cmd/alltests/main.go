@@ -47,6 +47,7 @@ type options struct {
 	root     string
 	fuzztime string
 	wide     bool // fuzzers use the coverage of all packages
+	long     bool // live tests run that are skipped in short mode
 }
 
 // command is a program run by a part. If events is set, the program prints the output of `go test
@@ -74,15 +75,18 @@ var parts = []part{
 		}, nil
 	}},
 	{"fuzz", "every parser, with input made for the moment", computing, 2, listFuzzers},
-	{"controlplane", "the API server, etcd and the workload controllers", live, 1, func(options) ([]command, error) {
-		return []command{goTest("controlplane", anew, "-p", "2", "-timeout", "40m", "./...")}, nil
+	{"controlplane", "the API server, etcd and the workload controllers", live, 1, func(o options) ([]command, error) {
+		return []command{goTest("controlplane", o.short(), anew, "-p", "2", "-timeout", "40m", "./...")}, nil
 	}},
-	{"live", "against upstream's code and on live clusters", live, 1, func(options) ([]command, error) {
+	{"live", "against upstream's code and on live clusters", live, 1, func(o options) ([]command, error) {
 		// The packages that take longest start first here as well.
-		return []command{goTest("test", anew, "-p", "3", "-timeout", "40m",
+		return []command{goTest("test", o.short(), anew, "-p", "3", "-timeout", "40m",
 			"./e2e_ui", "./e2e", "./e2e_explain", "./e2e_deploy", "./e2e_node", "./conformance", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
+
+// short returns the mode of live tests.
+func (o options) short() string { return fmt.Sprintf("-short=%t", !o.long) }
 
 // anew makes go test ignore the cached results of a nested module. The cache does not detect
 // changes outside of the module, such as changes to programs run by tests and to documents with
@@ -99,6 +103,7 @@ func main() {
 	flag.StringVar(&o.root, "root", "..", "the tree whose tests run")
 	flag.StringVar(&o.fuzztime, "fuzztime", "1000x", "how long each fuzzer runs, as go test takes it")
 	flag.BoolVar(&o.wide, "wide", false, "guide fuzzers by the code of all packages, not of their own alone")
+	flag.BoolVar(&o.long, "long", false, "also run the live tests that are too slow for every change")
 	flag.Parse()
 	chosen := flag.Args()
 
