@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -403,5 +404,24 @@ func TestAnExchangeWaitsForNodePools(t *testing.T) {
 	s.judgeExchange()
 	if len(s.wrong) > 0 {
 		t.Errorf("%v\n%s", s.wrong, s.lines.String())
+	}
+}
+
+// TestAnExchangeFindsTheNodesOfEarlierOnes verifies that a pod is planned to move to the node of the
+// NodeClaim that is intended for it, also if this exchange has not bought it.
+func TestAnExchangeFindsTheNodesOfEarlierOnes(t *testing.T) {
+	for _, node := range []string{"a", "b"} {
+		s := exchangeStage(t)
+		o := exchange("", "c")
+		o.Surge = false
+		for _, p := range s.pods() {
+			if p.Spec.NodeName == "c" {
+				o.Targets = plugins.Targets{"claim-" + node: {metav1.GetControllerOf(p).UID: 1}}
+			}
+		}
+		s.finish(o)
+		if plan := "db-0 c -> " + node; !strings.Contains(s.lines.String(), plan) {
+			t.Errorf("the plan lacks %q:\n%s", plan, s.lines.String())
+		}
 	}
 }

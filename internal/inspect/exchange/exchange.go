@@ -101,19 +101,29 @@ func (o *Options) Execute(ctx context.Context, config *rest.Config, held func(ho
 			return err
 		}
 		p, err := plan(ctx)
+		names := map[string]string{}
 		began := strconv.FormatInt(time.Now().Unix(), 36)
 		for i := 0; err == nil && i < len(p.Replaced.Exchanges); i++ {
 			e, suffix := &p.Replaced.Exchanges[i], fmt.Sprintf("-%s-%d", began, i)
 			var claims map[string][]byte
 			if claims, err = p.Claims(e, suffix); err == nil {
-				for _, n := range e.Nodes {
-					e.Targets[n.Name+suffix] = e.Targets[n.Name]
-				}
+				nameTargets(e, names, suffix)
 				err = roll(ctx, client, o.rollOf(e, claims))
 			}
 		}
 		return err
 	})
+}
+
+// nameTargets adds the targets of an exchange by the names of NodeClaims. names holds those of all
+// planned nodes: an exchange also counts on the nodes of earlier ones.
+func nameTargets(e *provision.Exchange, names map[string]string, suffix string) {
+	for _, n := range e.Nodes {
+		names[n.Name] = n.Name + suffix
+	}
+	for planned, claim := range names {
+		e.Targets[claim] = e.Targets[planned]
+	}
 }
 
 // rollOf returns the options of a roll that creates NodeClaims, moves the pods of the old nodes,

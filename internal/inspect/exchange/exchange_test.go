@@ -25,6 +25,8 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance/movecontroller"
 	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 	"github.com/berth-k8s/berth/internal/world/disruption"
@@ -210,4 +212,23 @@ func TestAStoppedExchangeIsNotRepeatedImmediately(t *testing.T) {
 			t.Errorf("after half an hour: %q is cordoned, %v", s.cordoned(), err)
 		}
 	})
+}
+
+// TestTargetsAreNamedByNodeClaims verifies that an exchange finds the pods' intended nodes under the
+// names of their NodeClaims, also those that an earlier exchange of the plan has created.
+func TestTargetsAreNamedByNodeClaims(t *testing.T) {
+	names := map[string]string{}
+	node := func(name string) provision.Node { return provision.Node{Name: name} }
+	first := &provision.Exchange{Nodes: []provision.Node{node("new-1")}, Targets: plugins.Targets{"new-1": {"web": 1}}}
+	nameTargets(first, names, "-a")
+	second := &provision.Exchange{Nodes: []provision.Node{node("new-2")}, Targets: plugins.Targets{"new-1": {"web": 2}, "new-2": {"web": 3}}}
+	nameTargets(second, names, "-b")
+	for claim, want := range map[string]int{"new-1-a": 2, "new-2-b": 3} {
+		if have := second.Targets[claim]["web"]; have != want {
+			t.Errorf("%d pods are intended for %s, want %d: %v", have, claim, want, second.Targets)
+		}
+	}
+	if have := first.Targets["new-1-a"]["web"]; have != 1 {
+		t.Errorf("%d pods are intended for new-1-a in the first exchange, want 1", have)
+	}
 }

@@ -130,8 +130,10 @@ func (r *Roller) unbegun() bool {
 func (r *Roller) bought() bool {
 	nodes, missing := map[string]*v1.Node{}, ""
 	for _, n := range r.cluster.nodes() {
-		if claim, _ := claimOf(n); claim != "" {
-			nodes[claim] = n
+		claim, _ := claimOf(n)
+		nodes[claim] = n
+		if targets, ok := r.options.Targets[claim]; ok {
+			r.options.Targets[n.Name] = targets
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.options.Buy)) {
@@ -141,8 +143,6 @@ func (r *Roller) bought() bool {
 		n := nodes[name]
 		if !accepted || n == nil || !nodeReady(n) || n.Labels["karpenter.sh/initialized"] != "true" {
 			missing = name
-		} else if targets := r.options.Targets; targets != nil {
-			targets[n.Name] = targets[name]
 		}
 	}
 	if missing != "" && r.overdue(boughtFor) {
