@@ -37,7 +37,7 @@ func newRecordCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&r.dir, "output", "o", "", "the folder to write to (required)")
-	flags.DurationVar(&r.options.For, "for", 0, "how long to record (default: until Ctrl-C)")
+	flags.DurationVar(&r.options.For, "for", 0, "how long to record changes once all objects are listed (default: until Ctrl-C)")
 	flags.BoolVar(&r.options.Once, "once", false, "record the objects as they are now, and exit")
 	flags.StringVar(&r.size, "max-size", "1Gi", "size limit of the recorded history in addition to the newest objects, such as 200Mi")
 	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are updated")

@@ -6,7 +6,6 @@ package webhook
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -249,14 +248,4 @@ func isClosed(channel <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-// Fingerprint returns the serving certificate's SHA-256 in hexadecimal, or "" before the first one:
-// replicas sharing the certificates have equal fingerprints.
-func (w *Webhook) Fingerprint() string {
-	serving := w.serving.Load()
-	if serving == nil {
-		return ""
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(serving.Certificate[0]))
 }

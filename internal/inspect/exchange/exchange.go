@@ -56,6 +56,7 @@ type Options struct {
 
 // AddFlags adds the flags. prefix begins their descriptions.
 func (o *Options) AddFlags(flags *pflag.FlagSet, prefix string) {
+	o.stopped = map[string]time.Time{}
 	flags.StringSliceVar(&o.Catalog, "catalog", nil, prefix+"files with the nodes that can be bought (required)")
 	flags.Float64Var(&o.spotShare, "spot-share", 1, prefix+"maximum share of spot nodes in all CPU: from 0 to 1")
 	flags.IntVar(&o.limits.MaxMoves, "max-moves", 0, prefix+"maximum number of pods to move (0: unlimited)")
@@ -211,9 +212,6 @@ func (o *Options) roll(ctx context.Context, client kubernetes.Interface, running
 		return cmp.Or(err, ctx.Err())
 	case ended.Stopped == "":
 		return nil
-	}
-	if o.stopped == nil {
-		o.stopped = map[string]time.Time{}
 	}
 	if len(options.Nodes) == 0 {
 		o.stopped[""] = time.Now()

@@ -4,6 +4,7 @@
 package record_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,10 +19,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/apitest"
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
@@ -75,12 +78,44 @@ func TestAnEarlyEndKeepsTheObjects(t *testing.T) {
 	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
 		t.Fatal(err)
 	}
-	err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, For: time.Nanosecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	config := rest.CopyConfig(api.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return tripper(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/nodes") {
+				cancel()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	early, err := snapshot.NewClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = record.Run(ctx, early, record.Options{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "before everything was listed") {
 		t.Errorf("the second one: %v", err)
 	}
 	if text := everything(t, dir); !strings.Contains(text, "node-1") {
 		t.Error("the objects are gone")
+	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestADurationBeginsWithTheRecording verifies that a short recording waits until everything is
+// listed: the time that this takes depends on the cluster.
+func TestADurationBeginsWithTheRecording(t *testing.T) {
+	api, dir := apitest.New(t), t.TempDir()
+	api.Set("nodes", node("node-1"))
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, For: time.Nanosecond}); err != nil {
+		t.Fatal(err)
+	}
+	if text := everything(t, dir); !strings.Contains(text, "node-1") {
+		t.Error("the recording lacks its node")
 	}
 }
 

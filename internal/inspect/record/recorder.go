@@ -29,7 +29,7 @@ import (
 // Options selects the objects to record, and bounds the recording's size.
 type Options struct {
 	Dir string
-	// For is the duration of the recording; 0 means until the context ends.
+	// For is the duration of the recording once everything is listed; 0 means until the context ends.
 	For time.Duration
 	// Once records the current objects, without changes.
 	Once bool
@@ -76,8 +76,8 @@ type recorder struct {
 	ready  chan struct{} // closed once everything has been listed
 }
 
-// Run records until the context ends, or for Options.For. It then returns nil, unless a list is
-// still incomplete. Only one recording at a time writes to a folder.
+// Run records until the context ends, or for Options.For. It then returns nil, unless the context
+// ends while a list is still incomplete. Only one recording at a time writes to a folder.
 func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	o.MaxBytes, o.Every = cmp.Or(o.MaxBytes, 1<<30), cmp.Or(o.Every, time.Minute)
 	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{},
@@ -97,12 +97,6 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	if err := r.openIndex(ctx); err != nil {
 		return err
 	}
-	if o.For > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.For)
-		defer cancel()
-	}
-
 	if o.Once {
 		return r.recordOnce(ctx)
 	}
@@ -205,6 +199,10 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	// From here on the folder is valid, and is updated periodically.
 	ticker := time.NewTicker(r.options.Every)
 	defer ticker.Stop()
+	var over <-chan time.Time
+	if r.options.For > 0 {
+		over = time.After(r.options.For)
+	}
 	for {
 		select {
 		case <-ticker.C:
@@ -212,6 +210,8 @@ func (r *recorder) followKinds(ctx context.Context) error {
 				return err
 			}
 		case <-ctx.Done():
+			return r.endRecording()
+		case <-over:
 			return r.endRecording()
 		}
 	}
