@@ -214,8 +214,8 @@ const (
 )
 
 // TestEveryAdviceHelps verifies that the pod runs after each kind of advice by berth explain is
-// followed exactly as printed, and that berth pending prints the same first advice. In short mode, it
-// follows every fourth.
+// followed exactly as printed, and that berth pending prints the same first advice. In short mode,
+// it follows every fourth.
 func TestEveryAdviceHelps(t *testing.T) {
 	t.Cleanup(func() {
 		sh(t, "kubectl delete priorityclass advice-never --ignore-not-found; kubectl delete pv --all --wait=false")

@@ -55,8 +55,8 @@ const misfits = `(() => {
 	return found.join('; ');
 })()`
 
-// TestViewsFitEveryScreen verifies that every view fits a phone's screen and a desk's; in short mode,
-// only a phone's. With -shots it writes pictures of all views.
+// TestViewsFitEveryScreen verifies that every view fits a phone's screen and a desk's; in short
+// mode, only a phone's. With -shots it writes pictures of all views.
 func TestViewsFitEveryScreen(t *testing.T) {
 	ui := ofCrowd(t, exhibit())
 	unfold := func(title string) string {

@@ -407,8 +407,8 @@ func TestAnExchangeWaitsForNodePools(t *testing.T) {
 	}
 }
 
-// TestAnExchangeFindsTheNodesOfEarlierOnes verifies that a pod is planned to move to the node of the
-// NodeClaim that is intended for it, also if this exchange has not bought it.
+// TestAnExchangeFindsTheNodesOfEarlierOnes verifies that a pod is planned to move to the node of
+// the NodeClaim that is intended for it, also if this exchange has not bought it.
 func TestAnExchangeFindsTheNodesOfEarlierOnes(t *testing.T) {
 	for _, node := range []string{"a", "b"} {
 		s := exchangeStage(t)

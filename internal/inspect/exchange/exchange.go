@@ -49,8 +49,8 @@ type Options struct {
 
 	limits    provision.Options
 	spotShare float64
-	// stopped holds the nodes of stopped exchanges, and when they stopped. The key "" is an exchange
-	// begun by an earlier process.
+	// stopped holds the nodes of stopped exchanges, and when they stopped. The key "" is an
+	// exchange begun by an earlier process.
 	stopped map[string]time.Time
 }
 
@@ -138,8 +138,8 @@ func (o *Options) rollOf(e *provision.Exchange, claims map[string][]byte) execut
 	}
 }
 
-// rests is the time for which the nodes of a stopped exchange stay: the cause may persist, such as a
-// cloud without capacity. Meanwhile, other nodes are exchanged.
+// rests is the time for which the nodes of a stopped exchange stay: the cause may persist, such as
+// a cloud without capacity. Meanwhile, other nodes are exchanged.
 const rests = 30 * time.Minute
 
 // Run carries out the goal cost once: it makes a plan, publishes the costs of NodePools, and makes

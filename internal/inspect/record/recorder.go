@@ -29,7 +29,8 @@ import (
 // Options selects the objects to record, and bounds the recording's size.
 type Options struct {
 	Dir string
-	// For is the duration of the recording once everything is listed; 0 means until the context ends.
+	// For is the duration of the recording once everything is listed; 0 means until the context
+	// ends.
 	For time.Duration
 	// Once records the current objects, without changes.
 	Once bool
