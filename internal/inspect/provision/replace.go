@@ -162,7 +162,7 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 				r.pods[n.Name]++
 			}
 		}
-		if why := r.whyStays(w, n); why != "" {
+		if why := cmp.Or(r.o.Stay[n.Name], r.whyStays(w, n)); why != "" {
 			r.keep(n.Name, why)
 			continue
 		}
@@ -178,9 +178,6 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 func (r *replacer) whyStays(w *simulate.World, n *v1.Node) string {
 	if n.Annotations[disruption.KarpenterAnnotation] == "true" {
 		return "it is annotated " + disruption.KarpenterAnnotation
-	}
-	if why := r.o.Stay[n.Name]; why != "" {
-		return why
 	}
 	pool := r.p.catalog.rules[n.Labels[nodePoolLabel]]
 	if pool == nil {

@@ -200,9 +200,8 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	// From here on the folder is valid, and is updated periodically.
 	ticker := time.NewTicker(r.options.Every)
 	defer ticker.Stop()
-	var over <-chan time.Time
 	if r.options.For > 0 {
-		over = time.After(r.options.For)
+		defer time.AfterFunc(r.options.For, cancel).Stop()
 	}
 	for {
 		select {
@@ -211,8 +210,6 @@ func (r *recorder) followKinds(ctx context.Context) error {
 				return err
 			}
 		case <-ctx.Done():
-			return r.endRecording()
-		case <-over:
 			return r.endRecording()
 		}
 	}
