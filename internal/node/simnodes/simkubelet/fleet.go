@@ -164,9 +164,6 @@ func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
 // Live returns the number of registered nodes, including silent ones.
 func (f *Fleet) Live() int { return f.live }
 
-// Pods returns the number of pods on the nodes.
-func (f *Fleet) Pods() int { return len(f.pods) }
-
 // emitAction adds an action to the next result of Take.
 func (f *Fleet) emitAction(a Action) { f.out = append(f.out, a) }
 
