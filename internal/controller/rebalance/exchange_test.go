@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/response"
+	"github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -424,4 +425,37 @@ func TestAnExchangeFindsTheNodesOfEarlierOnes(t *testing.T) {
 			t.Errorf("the plan lacks %q:\n%s", plan, s.lines.String())
 		}
 	}
+}
+
+// TestAnExchangeCountsOnTheRoomOfTerminatingPods verifies that the plan of an exchange uses the room
+// of pods that are terminating, and that the plan of a roll does not.
+func TestAnExchangeCountsOnTheRoomOfTerminatingPods(t *testing.T) {
+	for _, removes := range []bool{true, false} {
+		s := newStage(t, 1, `node a cpu=2
+			node b cpu=2
+			pods web count=1 on=a cpu=1
+			pods old count=2 on=b cpu=1`, &rebalance.Policy{})
+		var list []metav1.Object
+		for o := range s.state().World.Objects() {
+			if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "b" {
+				p = p.DeepCopy()
+				p.DeletionTimestamp = &metav1.Time{Time: s.Now.Add(time.Minute)}
+				o = p
+			}
+			list = append(list, o)
+		}
+		state := &rebalance.State{AsOf: s.Now, World: world.Open(list)}
+		leaving := rebalance.Leaving{Nodes: []string{"a"}}
+		plan := rebalance.PlanRoll(state, &rebalance.Rolling{Leaving: leaving, Removes: removes}, rebalance.Options{Profiles: s.profiles})
+		if have, want := plan.Stranded(), boolToInt(!removes); have != want || plan.Pods != 1 {
+			t.Errorf("removes %t: %d of %d pods find no node, want %d of 1", removes, have, plan.Pods, want)
+		}
+	}
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

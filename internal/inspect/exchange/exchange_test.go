@@ -215,7 +215,7 @@ func TestAStoppedExchangeIsNotRepeatedImmediately(t *testing.T) {
 }
 
 // TestTargetsAreNamedByNodeClaims verifies that an exchange finds the pods' intended nodes under
-// the names of their NodeClaims, also those that an earlier exchange of the plan has created.
+// the names of their NodeClaims, also if an earlier exchange of the plan has created them.
 func TestTargetsAreNamedByNodeClaims(t *testing.T) {
 	names := map[string]string{}
 	node := func(name string) provision.Node { return provision.Node{Name: name} }
