@@ -108,11 +108,9 @@ func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	// open, and each turn closes the nodes it needs.
 	r.now = uncordonNodes(state, r.notCordoned(r.Nodes))
 	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
-	if rolling.Removes { // the exchange counts on the room of terminating pods
-		for _, p := range slices.Collect(objects.All[*v1.Pod](r.now.World)) {
-			if p.DeletionTimestamp != nil {
-				r.now.World.Delete(p)
-			}
+	for p := range objects.All[*v1.Pod](state.World) {
+		if rolling.Removes && p.DeletionTimestamp != nil { // an exchange counts on the room of terminating pods
+			r.now.World.Delete(p)
 		}
 	}
 	plan, times := &Roll{}, map[types.NamespacedName]int{}

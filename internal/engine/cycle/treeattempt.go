@@ -159,13 +159,6 @@ func (t *treeAttempt) placeGroup(child groups.Child, how placeOptions) (settled 
 	return before, nil
 }
 
-func boolToInt(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
-}
-
 // hasAny reports whether a child is one of some groups, or has one of them below it.
 func hasAny(child groups.Child, some map[*groups.Group]bool) bool {
 	if child.Group != nil {

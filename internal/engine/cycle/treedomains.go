@@ -82,7 +82,13 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, how placeOptions) (sett
 	count, least, left := 0, t.podGroups.progress.leastGroups(c), how.preemption.Len()
 	children := c.Children()
 	slices.SortStableFunc(children, func(a, b groups.Child) int {
-		return boolToInt(hasAny(b, how.first)) - boolToInt(hasAny(a, how.first))
+		switch first := hasAny(a, how.first); {
+		case first == hasAny(b, how.first):
+			return 0
+		case first:
+			return -1
+		}
+		return 1
 	})
 
 	var rest []groups.Child // children without placed pods

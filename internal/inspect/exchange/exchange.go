@@ -102,8 +102,7 @@ func (o *Options) Execute(ctx context.Context, config *rest.Config, held func(ho
 			return err
 		}
 		p, err := plan(ctx)
-		names := map[string]string{}
-		began := strconv.FormatInt(time.Now().Unix(), 36)
+		names, began := map[string]string{}, strconv.FormatInt(time.Now().Unix(), 36)
 		for i := 0; err == nil && i < len(p.Replaced.Exchanges); i++ {
 			e, suffix := &p.Replaced.Exchanges[i], fmt.Sprintf("-%s-%d", began, i)
 			var claims map[string][]byte

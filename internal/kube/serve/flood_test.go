@@ -104,7 +104,7 @@ func TestFloodsDoNotKeepAScraperOut(t *testing.T) {
 
 func TestMadeUpTokensAndPathsAreAskedAboutSoOftenAndNoMore(t *testing.T) {
 	who := newAuthority()
-	handler := newGate(who, nil).wrapHandler(endpoints(t).Handler())
+	handler := (&gate{guard: guard.New(who)}).wrapHandler(endpoints(t).Handler())
 	busy := 0
 	for i := range 300 {
 		if code, _ := get(handler, "/metrics", "Authorization", fmt.Sprint("Bearer made-up-", i)); code == http.StatusTooManyRequests {

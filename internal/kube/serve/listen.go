@@ -115,7 +115,7 @@ func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.I
 	var running sync.WaitGroup
 	defer running.Wait()
 	if s.secure != nil {
-		gate := newGate(client, s.options.AlwaysAllow)
+		gate := &gate{guard: guard.New(client), open: s.options.AlwaysAllow}
 		gate.own = handlers.Own
 		guarded := gate.wrapHandler(handlers.Secure)
 		// The bounds apply below TLS, so that handshakes count as well.
@@ -178,11 +178,6 @@ type callerKey struct{}
 func CallerOf(ctx context.Context) *Caller {
 	c, _ := ctx.Value(callerKey{}).(*Caller)
 	return c
-}
-
-// newGate returns a gate that sends reviews through the client.
-func newGate(client kubernetes.Interface, open []string) *gate {
-	return &gate{guard: guard.New(client), open: open}
 }
 
 // wrapHandler serves requests to open paths, and requests by callers allowed to read the path. Only

@@ -32,6 +32,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/cert"
+
+	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -70,7 +72,7 @@ func TestOnlyThoseWhomTheAPIServerAllowsReadMoreThanHealth(t *testing.T) {
 	who := newAuthority()
 	e := endpoints(t)
 	e.Profiling = true
-	handler := newGate(who, Defaults(0).AlwaysAllow).wrapHandler(e.Handler())
+	handler := (&gate{guard: guard.New(who), open: Defaults(0).AlwaysAllow}).wrapHandler(e.Handler())
 	for _, row := range []struct {
 		path, token string
 		code        int
@@ -104,7 +106,7 @@ func TestOnlyThoseWhomTheAPIServerAllowsReadMoreThanHealth(t *testing.T) {
 }
 
 func TestPathsThatAreOpenCanBeNamed(t *testing.T) {
-	handler := newGate(newAuthority(), []string{"/metrics", "/debug/*"}).wrapHandler(endpoints(t).Handler())
+	handler := (&gate{guard: guard.New(newAuthority()), open: []string{"/metrics", "/debug/*"}}).wrapHandler(endpoints(t).Handler())
 	for path, want := range map[string]int{"/metrics": 200, "/debug/pprof/": 404, "/livez": 403, "/metrics/slis": 403} {
 		if code, _ := get(handler, path); code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)
