@@ -427,8 +427,8 @@ func TestAnExchangeFindsTheNodesOfEarlierOnes(t *testing.T) {
 	}
 }
 
-// TestAnExchangeCountsOnTheRoomOfTerminatingPods verifies that the plan of an exchange uses the room
-// of pods that are terminating, and that the plan of a roll does not.
+// TestAnExchangeCountsOnTheRoomOfTerminatingPods verifies that the plan of an exchange uses the
+// room of pods that are terminating, and that the plan of a roll does not.
 func TestAnExchangeCountsOnTheRoomOfTerminatingPods(t *testing.T) {
 	for _, removes := range []bool{true, false} {
 		s := newStage(t, 1, `node a cpu=2
