@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help api up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live bench-scale integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter bench-kueue soak specs node-conformance versions upgrade image deploy undeploy real-nodes release pictures build clean
+.PHONY: help api up demo build-node test test-long test-root test-fuzz race test-upstream golangci nightly nightly-tenants mutants lint english vulncheck bench bench-places bench-live bench-scale integration bench-upstream bench-eviction bench-moves bench-guard bench-karpenter bench-kueue soak specs node-conformance versions upgrade image deploy undeploy real-nodes release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -46,6 +46,10 @@ test: ## the tests of all modules without the slowest live ones; at the end the 
 
 test-root: ## the cores, the shells and the commands alone: no cluster is started
 	@$(ALLTESTS) $(FUZZTIME) cores
+
+test-long: ## the control plane and the live tests, with the slowest ones, which make test leaves out (about 40 minutes)
+	@hack/announce.sh
+	@$(ALLTESTS) 1x -long build controlplane live
 
 # Every fuzzer for a moment, on top of its corpus, which test-root has run.
 FUZZTIME ?= 1000x
@@ -87,7 +91,6 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@cd test && go test ./e2e_explain -run 'ComeTrue|TestAdviceHelpsInRandomClusters' -drains=$$((10 + 2 * $(SCALE))) \
 		-operations=$$((10 + $(SCALE))) -advised=$$((1 + $(SCALE) / 10)) -timeout 2h
 	@cd controlplane && go test ./cmd/berth-controlplane -run 'TestKilled' -kills=$$((10 + $(SCALE) / 2)) -timeout 1h
-	@$(ALLTESTS) 1x -long build controlplane live
 	@cd test/karpenter && go test ./...
 	@cd test && go test ./e2e_module -build -timeout 1h
 	@$(ALLTESTS) $$((200 * $(SCALE)))x -wide fuzz

@@ -29,7 +29,9 @@ func (w *world) decided(pod string) *decision.Decision {
 func TestAPodThatWaitsIsTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start(Options{})
-		w.api.Put(aNode("n1", "2"), aNode("n2", "1"), aPod("big", "4"))
+		w.api.Put(aNode("n1", "2"), aNode("n2", "1"))
+		w.pass(time.Second) // the watches of nodes and pods are independent
+		w.api.Put(aPod("big", "4"))
 		w.until("it waits", func() bool { return w.condition("big") != "" })
 		d := w.decided("big")
 		if d == nil || d.Result != decision.Unschedulable || d.Nodes != 2 || d.Reasons["Insufficient cpu"] != 2 || !slices.Equal(d.Plugins, []string{"NodeResourcesFit"}) {

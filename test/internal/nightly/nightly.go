@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nightly marks tests that are too slow for every change. make test runs tests in short
-// mode, and make nightly runs all of them.
+// mode, and make test-long runs all of them.
 package nightly
 
 import "testing"
@@ -11,6 +11,6 @@ import "testing"
 func Only(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("too slow for every change: make nightly runs it")
+		t.Skip("too slow for every change: make test-long runs it")
 	}
 }
