@@ -47,9 +47,9 @@ test: ## the tests of all modules without the slowest live ones; at the end the 
 test-root: ## the cores, the shells and the commands alone: no cluster is started
 	@$(ALLTESTS) $(FUZZTIME) cores
 
-test-long: ## the control plane and the live tests, with the slowest ones, which make test leaves out (about 40 minutes)
+test-long: ## the live tests, with the slowest ones, which make test leaves out
 	@hack/announce.sh
-	@$(ALLTESTS) 1x -long build controlplane live
+	@$(ALLTESTS) 1x -long build live
 
 # Every fuzzer for a moment, on top of its corpus, which test-root has run.
 FUZZTIME ?= 1000x

@@ -75,18 +75,15 @@ var parts = []part{
 		}, nil
 	}},
 	{"fuzz", "every parser, with input made for the moment", computing, 2, listFuzzers},
-	{"controlplane", "the API server, etcd and the workload controllers", live, 1, func(o options) ([]command, error) {
-		return []command{goTest("controlplane", o.short(), anew, "-p", "2", "-timeout", "40m", "./...")}, nil
+	{"controlplane", "the API server, etcd and the workload controllers", live, 1, func(options) ([]command, error) {
+		return []command{goTest("controlplane", anew, "-p", "2", "-timeout", "40m", "./...")}, nil
 	}},
 	{"live", "against upstream's code and on live clusters", live, 1, func(o options) ([]command, error) {
 		// The packages that take longest start first here as well.
-		return []command{goTest("test", o.short(), anew, "-p", "3", "-timeout", "40m",
+		return []command{goTest("test", fmt.Sprintf("-short=%t", !o.long), anew, "-p", "3", "-timeout", "40m",
 			"./e2e_ui", "./e2e", "./e2e_explain", "./e2e_deploy", "./e2e_node", "./conformance", "./soak", "./e2e_eviction", "./...")}, nil
 	}},
 }
-
-// short returns the mode of live tests.
-func (o options) short() string { return fmt.Sprintf("-short=%t", !o.long) }
 
 // anew makes go test ignore the cached results of a nested module. The cache does not detect
 // changes outside of the module, such as changes to programs run by tests and to documents with
