@@ -52,7 +52,7 @@ func TestPages(t *testing.T) {
 	}
 	for _, page := range pages {
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
-			if slow := []string{"dedicated-nodes.md", "maintenance.md", "managed-clusters.md", "shadow.md", "special-hardware.md", "spot-nodes.md", "tainted-devices.md"}; slices.Contains(slow, filepath.Base(page)) {
+			if slow := []string{"dedicated-nodes.md", "maintenance.md", "managed-clusters.md", "tainted-devices.md"}; slices.Contains(slow, filepath.Base(page)) {
 				nightly.Only(t)
 			}
 			own := filepath.Join(work, filepath.Base(page))
