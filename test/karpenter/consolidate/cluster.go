@@ -94,6 +94,7 @@ func (c *cluster) startKarpenter(ctx context.Context) error {
 		}
 		stages = append(append(stages, "---\n"...), text...)
 	}
+	stages = append(stages, readyAgain...)
 	if err := os.WriteFile(filepath.Join(c.dir, "stages.yaml"), stages, 0o644); err != nil {
 		return err
 	}
@@ -105,6 +106,28 @@ func (c *cluster) startKarpenter(ctx context.Context) error {
 	}
 	return c.apply(ctx, nodePool)
 }
+
+// readyAgain makes a pod ready again, as a kubelet does: the node controller reports it as not ready
+// when kwok is late to renew its node's Lease on a busy machine.
+const readyAgain = `---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-ready-again}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
+    - {key: .status.phase, operator: In, values: [Running]}
+    - {key: '.status.conditions.[] | select( .type == "Ready" ) | .status', operator: In, values: ["False"]}
+  delay: {durationMilliseconds: 5000}
+  next:
+    statusTemplate: |
+      conditions:
+      - lastTransitionTime: {{ Now | Quote }}
+        status: "True"
+        type: Ready
+`
 
 // nodePool buys nodes with 4, 8 or 16 CPUs. Its consolidation begins when the pods have been scaled
 // down.

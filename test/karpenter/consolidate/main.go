@@ -34,7 +34,7 @@ type options struct {
 	limit, every           time.Duration
 	dir                    string
 	berthFlags             string
-	kill                   int
+	kill, churn            int
 }
 
 func main() {
@@ -52,6 +52,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "folder for the cluster and the logs (default: a temporary one)")
 	flag.StringVar(&o.berthFlags, "berth-flags", "--every=1m", "further flags of berth controller")
 	flag.IntVar(&o.kill, "kill", 0, "kill berth controller with SIGKILL at every n-th action (a created or deleted NodeClaim)")
+	flag.IntVar(&o.churn, "churn", 0, "delete this number of pods per second, which their ReplicaSets replace")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

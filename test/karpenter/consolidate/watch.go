@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"math/rand/v2"
 	"strings"
 	"syscall"
 	"time"
@@ -85,6 +86,11 @@ func (c *cluster) watch(ctx context.Context) error {
 	fmt.Printf("side %s, %d nodes, mix %v\n", c.side, before.nodes, c.mix)
 	fmt.Println("| seconds | cost | nodes | pods moved | pending | ready at worst | without a ready pod |\n| --- | --- | --- | --- | --- | --- | --- |")
 	next, known := time.Duration(0), before.claims
+	if c.churn > 0 {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		go c.disturb(ctx)
+	}
 	for time.Since(began) < c.limit && ctx.Err() == nil {
 		now, err := c.sample(ctx, seen)
 		if err != nil {
@@ -118,6 +124,33 @@ func (c *cluster) watch(ctx context.Context) error {
 		fmt.Printf("%d kills\n", kills)
 	}
 	return nil
+}
+
+// disturb deletes random pods, c.churn per second.
+func (c *cluster) disturb(ctx context.Context) {
+	ticker := time.NewTicker(time.Second / time.Duration(c.churn))
+	defer ticker.Stop()
+	var names []string
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if len(names) == 0 {
+			pods, err := c.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				continue
+			}
+			for _, i := range rand.Perm(len(pods.Items))[:min(10*c.churn, len(pods.Items))] {
+				names = append(names, pods.Items[i].Name)
+			}
+		}
+		if len(names) > 0 {
+			_ = c.client.CoreV1().Pods("default").Delete(ctx, names[0], metav1.DeleteOptions{}) // it may have left
+			names = names[1:]
+		}
+	}
 }
 
 // differences counts the members of exactly one of two sets.
