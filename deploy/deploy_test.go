@@ -61,8 +61,8 @@ func TestRightsReadAsASentence(t *testing.T) {
 }
 
 // TestViewIsWhatTheCommandsRead verifies that berth-view permits reading exactly the kinds read by
-// explain, what-if and record, events for the dashboard, NodePools for plans, and webhooks to
-// detect the eviction guard.
+// explain, what-if and record, events for the dashboard, NodePools and CapacityBuffers for plans,
+// and webhooks to detect the eviction guard.
 func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	rights, err := RightsOf(View)
 	if err != nil {
@@ -77,7 +77,8 @@ func TestViewIsWhatTheCommandsRead(t *testing.T) {
 	for _, kind := range snapshot.Kinds() {
 		want = append(want, kind.GroupVersion.Group+"/"+kind.Resource)
 	}
-	want = append(want, "/events", "karpenter.sh/nodepools", "admissionregistration.k8s.io/validatingwebhookconfigurations")
+	want = append(want, "/events", "admissionregistration.k8s.io/validatingwebhookconfigurations",
+		"karpenter.sh/nodepools", "autoscaling.x-k8s.io/capacitybuffers", "/podtemplates")
 	slices.Sort(have)
 	slices.Sort(want)
 	if !slices.Equal(have, want) {

@@ -101,7 +101,7 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 // plan makes and prints a plan.
 func (c *costing) plan(cmd *cobra.Command) (*provision.Plan, error) {
 	readCatalog := provision.ReadAside(c.Catalog, cmd.InOrStdin())
-	c.Unseen, c.NodePools = true, true
+	c.Unseen, c.ForPlans = true, true
 	w, source, err := c.ReadWorld(cmd)
 	catalog, failed := readCatalog()
 	if err := cmp.Or(failed, err); err != nil {
@@ -142,5 +142,10 @@ func (c *costing) exchange(cmd *cobra.Command, client kubernetes.Interface, opti
 type costPlan struct{ *whatif.Forecast }
 
 func (p costPlan) Write(out io.Writer, format string) error {
-	return answer.Write(out, format, p.Forecast, func(text *answer.Page) { p.Provision.Print(text, format == "wide") })
+	return answer.Write(out, format, p.Forecast, func(text *answer.Page) {
+		p.Provision.Print(text, format == "wide")
+		for _, note := range p.Notes {
+			text.Line("note: %s", note)
+		}
+	})
 }

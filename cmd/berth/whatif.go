@@ -111,7 +111,7 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	if provisions {
 		readCatalog = provision.ReadAside(said.Catalog, cmd.InOrStdin())
 	}
-	f.Unseen, f.NodePools = true, provisions
+	f.Unseen, f.ForPlans = true, provisions
 	w, source, err := f.ReadWorld(cmd)
 	catalog, failed := readCatalog()
 	if err := cmp.Or(failed, err); err != nil {

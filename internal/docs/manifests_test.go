@@ -26,7 +26,7 @@ var examplePlugins = map[string]plugins.Point{
 }
 
 // unread lists API groups unknown to Kubernetes' client: only the YAML of their objects is parsed.
-var unread = []string{"kustomize.config.k8s.io"}
+var unread = []string{"kustomize.config.k8s.io", "autoscaling.x-k8s.io"}
 
 // document is one document of YAML or JSON on a page.
 type document struct {

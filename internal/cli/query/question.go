@@ -48,7 +48,7 @@ type Question struct {
 	Unseen    bool // pods are not looked up before they are tried
 	// DropManagedFields drops the objects' managed fields, which do not affect any result.
 	DropManagedFields bool
-	NodePools         bool // also read Karpenter's NodePools
+	ForPlans          bool // also read the kinds that only plans of nodes use
 	// Applied is the namespace of applied objects without one; by default, "default".
 	Applied string
 	Meter   print.Meter
@@ -167,8 +167,8 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 			return nil, source, err
 		}
 		set.Expand(int64(q.seed))
-		if q.NodePools {
-			delete(set.Ignored, manifest.NodePoolKind)
+		if q.ForPlans {
+			maps.DeleteFunc(set.Ignored, func(kind string, _ int) bool { return manifest.PlanKinds[kind] != "" })
 		}
 		q.Meter.Clear()
 		PrintIgnored(cmd.ErrOrStderr(), set)
@@ -196,7 +196,7 @@ func (q *Question) readingClient() (*snapshot.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.DropManagedFields, client.NodePools = q.DropManagedFields, q.NodePools
+	client.DropManagedFields, client.ForPlans = q.DropManagedFields, q.ForPlans
 	return client, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,6 +62,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet, prefix string) {
 	flags.Float64Var(&o.spotShare, "spot-share", 1, prefix+"maximum share of spot nodes in all CPU: from 0 to 1")
 	flags.IntVar(&o.limits.MaxMoves, "max-moves", 0, prefix+"maximum number of pods to move (0: unlimited)")
 	flags.Float64Var(&o.limits.MinSavings, "min-savings", 0, prefix+"smallest saving per hour for which nodes are exchanged")
+	flags.Float64Var(&o.limits.Headroom, "headroom", 0, prefix+"share of each workload's replicas for which room is kept, in addition "+
+		"to that of CapacityBuffers: from 0 to 1")
 	flags.DurationVar(&o.limits.Horizon, "horizon", provision.DefaultHorizon,
 		prefix+"time in which an exchange must save more than its moves cost")
 }
@@ -72,6 +75,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--catalog: required: the files with the nodes that can be bought")
 	case !(o.spotShare >= 0 && o.spotShare <= 1):
 		return fmt.Errorf("--spot-share %v: must be from 0 to 1", o.spotShare)
+	case !(o.limits.Headroom >= 0 && o.limits.Headroom <= 1):
+		return fmt.Errorf("--headroom %v: must be from 0 to 1", o.limits.Headroom)
 	case o.limits.MaxMoves < 0:
 		return fmt.Errorf("--max-moves %d: must not be negative", o.limits.MaxMoves)
 	case !(o.limits.MinSavings >= 0):
@@ -169,7 +174,7 @@ func (o *Options) plan(ctx context.Context, config *rest.Config, running *config
 	if err := cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
-	reader.DropManagedFields, reader.NodePools = true, true
+	reader.DropManagedFields, reader.ForPlans = true, true
 	s, err := reader.Read(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -191,7 +196,7 @@ func (o *Options) plan(ctx context.Context, config *rest.Config, running *config
 		movecontroller.ClusterCostBound.WithLabelValues(name).Set(cost.Least)
 	}
 	klog.FromContext(ctx).Info("Planned nodes", "costPerHour", plan.Replaced.Before, "savedPerHour", plan.Replaced.Hour,
-		"exchanges", len(plan.Replaced.Exchanges), "notes", plan.Notes, "notRead", s.Missing)
+		"exchanges", len(plan.Replaced.Exchanges), "notes", slices.Concat(plan.Notes, forecast.Notes), "notRead", s.Missing)
 	return plan, nil
 }
 

@@ -199,8 +199,8 @@ type Set struct {
 	// unknown.
 	Whole bool
 
-	// NodePools holds Karpenter's NodePools, for plans of nodes.
-	NodePools []Document
+	// ForPlans holds the objects of kinds that only plans of nodes use; see PlanKinds.
+	ForPlans []Document
 	// Ignored counts the objects of kinds unused by Berth, by kind or kind.group. It is shown to
 	// users, who may have expected these objects to matter.
 	Ignored map[string]int
@@ -219,11 +219,23 @@ type Set struct {
 	stdin string
 }
 
-// NodePoolKind is the kind of NodePools in Ignored.
-const NodePoolKind = "NodePool.karpenter.sh"
+// The kinds that only plans of nodes use, as in Ignored.
+const (
+	NodePool       = "NodePool.karpenter.sh"
+	CapacityBuffer = "CapacityBuffer.autoscaling.x-k8s.io"
+	PodTemplate    = "PodTemplate"
+)
+
+// PlanKinds lists the kinds that only plans of nodes use, with the paths of their lists.
+var PlanKinds = map[string]string{
+	NodePool:       "/apis/karpenter.sh/v1/nodepools",
+	CapacityBuffer: "/apis/autoscaling.x-k8s.io/v1beta1/capacitybuffers",
+	PodTemplate:    "/api/v1/podtemplates",
+}
 
 // Document is an object of a kind unused by this package, as JSON, with its place in the input.
 type Document struct {
+	Kind string // as in Ignored
 	File string
 	Line int
 	Text []byte

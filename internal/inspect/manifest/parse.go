@@ -167,7 +167,7 @@ func (p *parser) parseObject(n int32, kindName, apiVersion string, order int32) 
 	}
 	if k == nil {
 		f := found{ignored: ignored, place: place{line: line}}
-		if ignored == NodePoolKind {
+		if PlanKinds[ignored] != "" {
 			f.text = p.tree.appendJSON(nil, n)
 		}
 		return f

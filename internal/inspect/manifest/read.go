@@ -368,7 +368,7 @@ func (r *reader) collectBatch(b *batch) {
 		case len(f.problems) > 0:
 		case f.kind == nil:
 			if r.set.Ignored[f.ignored]++; f.text != nil {
-				r.set.NodePools = append(r.set.NodePools, Document{file, int(f.place.line), f.text})
+				r.set.ForPlans = append(r.set.ForPlans, Document{f.ignored, file, int(f.place.line), f.text})
 			}
 		default:
 			f.place.file = b.file

@@ -156,6 +156,9 @@ func (c *Catalog) complete(found []manifest.Document) error {
 	c.completed = true
 	var pools []*nodePool
 	for _, d := range found {
+		if d.Kind != manifest.NodePool {
+			continue
+		}
 		// A newer Karpenter may have fields with unknown effects, such as further limits.
 		if err := c.read(document{d.File, string(d.Text), max(d.Line-1, 0)}, &pools, nil); err != nil {
 			var unread nodePool

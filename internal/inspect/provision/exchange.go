@@ -208,7 +208,11 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 	e.Moves = e.Moves[:0]
 	for _, d := range w.Departures()[departed:] {
 		// Departures record the successor of each pod.
-		if next, node, _, ok := d.Next(); ok && slices.Contains(e.Gone, d.Node) && node != "" {
+		next, node, _, ok := d.Next()
+		if !ok || !slices.Contains(e.Gone, d.Node) || node == "" {
+			continue
+		}
+		if f, _ := w.Find(next.Namespace, next.Name); f.Pod == nil || isMoved(f.Pod) {
 			e.Moves = append(e.Moves, Move{Pod: next.Namespace + "/" + d.Name, From: d.Node, To: node})
 		}
 	}
@@ -297,12 +301,11 @@ const (
 // movingCost returns the cost of moving all pods of a node except those of DaemonSets.
 func movingCost(n *cluster.Node, now time.Time) (sum float64) {
 	for _, p := range n.Pods {
-		kind, cost := rules.KindOf(p.Class.Controller), moveCost
-		if kind == rules.DaemonSet {
+		if !isMoved(p) {
 			continue
 		}
-		settled := !p.Created.IsZero() && now.Sub(p.Created.Time()) >= settledAge
-		for _, doubled := range []bool{kind == rules.StatefulSet, p.Class.Priority > 0, settled} {
+		cost, settled := moveCost, !p.Created.IsZero() && now.Sub(p.Created.Time()) >= settledAge
+		for _, doubled := range []bool{rules.KindOf(p.Class.Controller) == rules.StatefulSet, p.Class.Priority > 0, settled} {
 			if doubled {
 				cost *= 2
 			}

@@ -36,6 +36,8 @@ type Options struct {
 	// Horizon is the time in which an exchange must save more than its moves cost; 0 means
 	// [DefaultHorizon].
 	Horizon time.Duration
+	// Headroom is the share of the replicas of each workload for which replaced nodes leave room.
+	Headroom float64
 	// Stay holds nodes that must stay, with the reason.
 	Stay map[string]string
 	// Progress, if set, receives progress messages.
@@ -89,7 +91,7 @@ const mostRounds = 20
 // The world is a simulation: Make neither buys anything nor writes to a cluster. A plan that helps
 // no pod is not an error.
 func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
-	if err := c.complete(w.NodePools()); err != nil {
+	if err := c.complete(w.Manifests().ForPlans); err != nil {
 		return nil, err
 	}
 	return newMaker(w, c, o).make()

@@ -96,6 +96,9 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 	} else {
 		text.Line("Nodes that can be removed or replaced save %.4g an hour, %.0f a month:", r.Hour, r.Month)
 		text.Line("%.4g an hour afterwards, %.4g an hour today%s.", r.Before-r.Hour, r.Before, r.quality())
+		if r.Headroom > 0 {
+			text.Line("Room for %s is kept.", answer.Count(r.Headroom, "more pod"))
+		}
 		rows := [][]string{{"REMOVE", "ADD", "MOVES", "COST", "SAVED/H"}}
 		for _, e := range r.Exchanges {
 			rows = append(rows, []string{

@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -27,6 +26,8 @@ type Replaced struct {
 	// cost of any nodes for their pods; 0 if it is not known.
 	Before float64 `json:"costBeforePerHour"`
 	Least  float64 `json:"leastPerHour,omitempty"`
+	// Headroom is the number of additional pods whose room the plan keeps.
+	Headroom int `json:"headroomPods,omitempty"`
 	// Pools has the costs before by NodePool; "" is for nodes without one.
 	Pools map[string]*PoolCost `json:"nodePools"`
 	// Kept lists the nodes that stay, with the reason.
@@ -158,8 +159,11 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 		r.prices[n.Name] = price
 		r.out.Before += price
 		for _, p := range w.Cluster().Node(n.Name).Pods {
-			if rules.KindOf(p.Class.Controller) != rules.DaemonSet {
+			switch {
+			case isMoved(p):
 				r.pods[n.Name]++
+			case p.Class.Priority == placeholderPriority:
+				r.out.Headroom++
 			}
 		}
 		if why := cmp.Or(r.o.Stay[n.Name], r.whyStays(w, n)); why != "" {
@@ -188,7 +192,7 @@ func (r *replacer) whyStays(w *simulate.World, n *v1.Node) string {
 		reason = disruption.Empty
 	}
 	for _, p := range w.Cluster().Node(n.Name).Pods {
-		if created := p.Created.Time(); rules.KindOf(p.Class.Controller) != rules.DaemonSet && created.After(used) {
+		if created := p.Created.Time(); isMoved(p) && created.After(used) {
 			used = created
 		}
 	}

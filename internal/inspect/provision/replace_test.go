@@ -339,7 +339,7 @@ func TestNodePoolsKeepTheirNodes(t *testing.T) {
 	}
 	var pools []manifest.Document
 	for name, spec := range rules {
-		pools = append(pools, manifest.Document{File: "the cluster", Text: []byte("kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: " + name +
+		pools = append(pools, manifest.Document{Kind: manifest.NodePool, File: "the cluster", Text: []byte("kind: NodePool\napiVersion: karpenter.sh/v1\nmetadata: {name: " + name +
 			"}\nspec:\n  template: {spec: {requirements: [], nodeClassRef: {}}}\n  disruption: " + spec + "\n")})
 	}
 	if err := catalog.complete(pools); err != nil || len(catalog.Notes) != 1 || !strings.Contains(catalog.Notes[0], `NodePool "newer" is ignored`) {

@@ -241,13 +241,13 @@ func (o *operations) canResize(claim, was *v1.PersistentVolumeClaim) bool {
 	return there && ptr.Deref(class.AllowVolumeExpansion, false) || !there && !o.workloads.set.Whole
 }
 
-// mergeSets adds the namespaces, classes and NodePools of the newer set b to a and returns a
-// catalog of both. It modifies a. Of two objects with the same name, the list keeps both, the newer
-// one last.
+// mergeSets adds the namespaces, the classes and the objects for plans of the newer set b to a and
+// returns a catalog of both. It modifies a. Of two objects with the same name, the list keeps both,
+// the newer one last.
 func mergeSets(a, b *manifest.Set) *admission.Catalog {
 	a.Namespaces = append(a.Namespaces, b.Namespaces...)
 	a.PriorityClasses = append(a.PriorityClasses, b.PriorityClasses...)
 	a.RuntimeClasses = append(a.RuntimeClasses, b.RuntimeClasses...)
-	a.NodePools = append(a.NodePools, b.NodePools...)
+	a.ForPlans = append(a.ForPlans, b.ForPlans...)
 	return admission.NewCatalog(a.Namespaces, a.PriorityClasses, a.RuntimeClasses)
 }

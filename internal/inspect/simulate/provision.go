@@ -109,8 +109,8 @@ func (w *World) Introduce() (wait func()) {
 	return shown.Wait
 }
 
-// NodePools returns Karpenter's NodePools among the cluster's manifests.
-func (w *World) NodePools() []manifest.Document { return w.workloads.set.NodePools }
+// Manifests returns the cluster's manifests. They must not be changed.
+func (w *World) Manifests() *manifest.Set { return w.workloads.set }
 
 // GroupOf returns the pod's group as known to the scheduler, or nil.
 func (w *World) GroupOf(p *cluster.Pod) *groups.Group { return w.scheduler.groupOf(p) }

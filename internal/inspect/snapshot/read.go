@@ -8,9 +8,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -101,31 +103,37 @@ func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(obje
 	}
 	slices.Sort(s.Missing)
 	s.Whole = len(s.Missing) == 0
-	if !c.NodePools {
-		return s, nil
+	if c.ForPlans {
+		for _, kind := range slices.Sorted(maps.Keys(manifest.PlanKinds)) {
+			if err := c.readForPlans(ctx, s, kind); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return s, c.readNodePools(ctx, s)
+	return s, nil
 }
 
-// readNodePools adds Karpenter's NodePools to a snapshot, if the cluster has them.
-func (c *Client) readNodePools(ctx context.Context, s *Snapshot) error {
-	text, err := c.http[v1.SchemeGroupVersion].Get().AbsPath("/apis/karpenter.sh/v1/nodepools").
-		SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+// readForPlans adds the objects of a kind that only plans use to a snapshot, if the cluster has
+// this kind.
+func (c *Client) readForPlans(ctx context.Context, s *Snapshot, kind string) error {
+	path := manifest.PlanKinds[kind]
+	resource := path[strings.LastIndex(path, "/")+1:]
+	text, err := c.http[v1.SchemeGroupVersion].Get().AbsPath(path).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil && Optional(err):
-		s.Missing = append(s.Missing, fmt.Sprintf("nodepools: %v", err))
+		s.Missing = append(s.Missing, fmt.Sprintf("%s: %v", resource, err))
 		return nil
 	case err != nil:
-		return fmt.Errorf("list nodepools: %w", connect.WithRemedy(err))
+		return fmt.Errorf("list %s: %w", resource, connect.WithRemedy(err))
 	}
 	var list struct{ Items []json.RawMessage }
 	if err := json.Unmarshal(text, &list); err != nil {
-		return fmt.Errorf("list nodepools: %w", err)
+		return fmt.Errorf("list %s: %w", resource, err)
 	}
 	for _, item := range list.Items {
-		s.NodePools = append(s.NodePools, manifest.Document{File: "NodePools of " + c.config.Host, Text: item})
+		s.ForPlans = append(s.ForPlans, manifest.Document{Kind: kind, File: resource + " of " + c.config.Host, Text: item})
 	}
 	return nil
 }
@@ -191,8 +199,8 @@ func Kinds() (list []Kind) {
 type Client struct {
 	// DropManagedFields makes Read drop managed fields, which take up to half of a pod's size.
 	DropManagedFields bool
-	// NodePools makes Read read Karpenter's NodePools as well.
-	NodePools bool
+	// ForPlans makes Read read the kinds that only plans of nodes use as well.
+	ForPlans bool
 
 	config *rest.Config
 	http   clientOf

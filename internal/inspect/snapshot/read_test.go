@@ -179,12 +179,12 @@ func TestNodePoolsOfAClusterAreRead(t *testing.T) {
 			api.Refuse("nodepools", status)
 		}
 		c := client(t, api)
-		if s, err := c.Read(t.Context(), nil); err != nil || len(s.NodePools) > 0 || slices.Contains(api.Reads(), path) {
+		if s, err := c.Read(t.Context(), nil); err != nil || len(s.ForPlans) > 0 || slices.Contains(api.Reads(), path) {
 			t.Errorf("%d, not requested: %v, %v", status, s, err)
 		}
-		c.NodePools = true
+		c.ForPlans = true
 		s, err := c.Read(t.Context(), nil)
-		if err != nil || (len(s.NodePools) == 1) != (status == http.StatusOK) || (len(s.Missing) == 1) != (status == http.StatusForbidden) || !s.Whole {
+		if err != nil || (len(s.ForPlans) == 1) != (status == http.StatusOK) || (len(s.Missing) == 1) != (status == http.StatusForbidden) || !s.Whole {
 			t.Errorf("%d: %v, %v", status, s, err)
 		}
 	}

@@ -159,9 +159,11 @@ func (f *Forecast) applySteps(w *simulate.World, steps []Step) (done applied, er
 }
 
 // apply applies a step to the world. Choosing nodes also drains them, and so has separate results.
-// A plan of nodes changes nothing.
+// A plan that replaces nodes only keeps room.
 func (s *Step) apply(w *simulate.World) (chosen []simulate.Cost, drained []*simulate.Drained, done *simulate.Done, err error) {
 	switch {
+	case s.Catalog != nil && s.Replace:
+		done, err = s.Provision.KeepRoom(w)
 	case s.Catalog != nil:
 	case s.Choose > 0:
 		chosen, drained, err = w.Choose(s.Choose, s.Drain)

@@ -94,7 +94,7 @@ func (c *cluster) startKarpenter(ctx context.Context) error {
 		}
 		stages = append(append(stages, "---\n"...), text...)
 	}
-	stages = append(stages, readyAgain...)
+	stages = append(stages, kwokConfig...)
 	if err := os.WriteFile(filepath.Join(c.dir, "stages.yaml"), stages, 0o644); err != nil {
 		return err
 	}
@@ -107,9 +107,14 @@ func (c *cluster) startKarpenter(ctx context.Context) error {
 	return c.apply(ctx, nodePool)
 }
 
-// readyAgain makes a pod ready again, as a kubelet does: the node controller reports it as not ready
-// when kwok is late to renew its node's Lease on a busy machine.
-const readyAgain = `---
+// kwokConfig lets kwok serve more pods at a time than by default, which takes minutes for a
+// thousand pods. Its stage makes a pod ready again, as a kubelet does: the node controller reports
+// it as not ready when kwok is late to renew its node's Lease on a busy machine.
+const kwokConfig = `---
+apiVersion: config.kwok.x-k8s.io/v1alpha1
+kind: KwokConfiguration
+options: {podPlayStageParallelism: 32, nodePlayStageParallelism: 16, nodeLeaseParallelism: 16}
+---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
 metadata: {name: pod-ready-again}
