@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -186,13 +187,10 @@ func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, ar
 		if err != nil {
 			return nil, err
 		}
-		for i := range list.Items {
-			names = append(names, list.Items[i].Name)
-		}
-		if len(names) == 0 {
+		if len(list.Items) == 0 {
 			return nil, fmt.Errorf("no node has the labels %s", d.selector)
 		}
-		return names, nil
+		return answer.Mapped(list.Items, func(n v1.Node) string { return n.Name }), nil
 	}
 
 	if names, err = parse.Node.NamesOf(args); err != nil {

@@ -53,10 +53,7 @@ func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) in
 
 	causes := []error{err}
 	if list, ok := err.(manifest.Errors); ok { // one line per error
-		causes = nil
-		for _, cause := range list {
-			causes = append(causes, cause)
-		}
+		causes = answer.Mapped(list, func(e *manifest.Error) error { return e })
 	}
 	for _, cause := range causes {
 		text := strings.ReplaceAll(print.OneLine(cause), "`berth ", "`"+name+" ")
@@ -234,11 +231,7 @@ func calledAs(root *cobra.Command, name string) {
 	if name == root.Name() {
 		return
 	}
-	var words []string
-	for _, cmd := range root.Commands() {
-		words = append(words, cmd.Name())
-	}
-
+	words := answer.Mapped(root.Commands(), (*cobra.Command).Name)
 	own := regexp.MustCompile(`\b` + root.Name() + ` (` + strings.Join(words, "|") + `)\b`)
 	as := func(text string) string { return own.ReplaceAllString(text, name+" $1") }
 	var visit func(cmd *cobra.Command)

@@ -14,6 +14,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -203,7 +204,7 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 }
 
 // namesOf names other pods; see nameOf.
-func (b *bench) namesOf(pods []*cluster.Pod) []string { return mapped(pods, b.nameOf) }
+func (b *bench) namesOf(pods []*cluster.Pod) []string { return answer.Mapped(pods, b.nameOf) }
 
 // alterations are changes of a pod, in order.
 type alterations []func(*v1.Pod)

@@ -33,7 +33,7 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	sets := map[string]*set{}
 	for _, v := range nodes {
 		list := f.untoleratedBy(plugin, v.node)
-		key := strings.Join(mapped(list, func(t taint) string { return t.ToString() }), ", ")
+		key := strings.Join(answer.Mapped(list, func(t taint) string { return t.ToString() }), ", ")
 		if sets[key] == nil {
 			sets[key] = &set{taints: list}
 		}
@@ -137,12 +137,8 @@ func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 // first, and proposes the first two that help. Nodes of one kind may differ in the label with the
 // node's name.
 func (f *fixer) newNodes(like []verdict) (edits []*edit) {
-	var kinds []*v1.Node
 	kindOf := func(v verdict) cluster.Parts { return cluster.Parts{Labels: v.node.Labels, Size: v.node.Size} }
-	for _, same := range answer.Grouped(like, kindOf) {
-		kinds = append(kinds, f.w.Node(same[0].node.Name))
-	}
-
+	kinds := answer.Mapped(answer.Grouped(like, kindOf), func(same []verdict) *v1.Node { return f.w.Node(same[0].node.Name) })
 	// The smallest node that helps costs the least.
 	slices.SortStableFunc(kinds, func(a, b *v1.Node) int {
 		x, y := a.Status.Allocatable, b.Status.Allocatable
@@ -273,7 +269,7 @@ func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
 // does not concern taints.
 func (f *fixer) untoleratedBy(plugin string, n *cluster.Node) []taint {
 	if p, ok := f.profile.Plugin(plugin).(plugins.TaintNamer); ok {
-		return mapped(p.Untolerated(f.pod, n), func(t *v1.Taint) taint { return taint{t} })
+		return answer.Mapped(p.Untolerated(f.pod, n), func(t *v1.Taint) taint { return taint{t} })
 	}
 	return nil
 }

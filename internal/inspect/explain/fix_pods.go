@@ -104,7 +104,7 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	if f.object.Spec.HostNetwork { // the API server would restore the port
 		return edits
 	}
-	ports := strings.Join(mapped(taken, cluster.Port.String), ", ")
+	ports := strings.Join(answer.Mapped(taken, cluster.Port.String), ", ")
 	return append(edits, f.onPod("DropHostPort", "do not request the host port "+ports, 25, func(p *v1.Pod) {
 		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range list {

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -173,7 +174,7 @@ func (s *search) offerEdits(edits ...*edit) {
 // reports whether it recorded one.
 func (s *search) keepIfHelps(edits ...*edit) bool {
 	edits = distinctEdits(splitEdits(edits))
-	texts := mapped(edits, func(e *edit) string { return e.Text })
+	texts := answer.Mapped(edits, func(e *edit) string { return e.Text })
 	text := strings.Join(texts, ", and ")
 	slices.Sort(texts)
 	same := strings.Join(texts, "\n") // independent of the order
@@ -308,14 +309,6 @@ func smallestEdits(edits []*edit, most int) []*edit {
 // sortedKeys lists the keys of a map in order. Iterating in this order keeps answers the same from
 // run to run.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// mapped returns the results of a function for the items of a list, in order.
-func mapped[T, U any](list []T, of func(T) U) (results []U) {
-	for _, item := range list {
-		results = append(results, of(item))
-	}
-	return results
-}
 
 // sortRoomiest returns a copy of the nodes sorted by descending free CPU, so that a proposal for
 // the first nodes is likely to help.

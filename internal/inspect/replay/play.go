@@ -18,6 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/owned"
 )
@@ -96,15 +97,12 @@ func (p *Player) progress(f *File, n int, at time.Time) {
 }
 
 // ProfilesOf makes the profiles of a configuration in a journal.
-func ProfilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err error) {
+func ProfilesOf(h journal.Header, text []byte) ([]cycle.Profile, error) {
 	c, err := h.Added.Parse("journal", text)
 	if err != nil {
 		return nil, err
 	}
-	for _, profile := range c.Profiles {
-		profiles = append(profiles, cycle.Profile{Profile: profile})
-	}
-	return profiles, nil
+	return answer.Mapped(c.Profiles, func(p *plugins.Profile) cycle.Profile { return cycle.Profile{Profile: p} }), nil
 }
 
 // Results holds the results of several journals.

@@ -187,7 +187,7 @@ func (s *scheduler) listHeld(g *groups.Group, message string) {
 			held = append(held, p)
 		}
 	}
-	sortQueued(held)
+	slices.SortFunc(held, compareQueued)
 	for _, p := range held {
 		s.report.addDecision(p, Pod{Message: message, Group: g.Name.Name}, true)
 		p.listed = true
@@ -288,7 +288,7 @@ func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
 			members = append(members, p)
 		}
 	}
-	sortQueued(members)
+	slices.SortFunc(members, compareQueued)
 	// Pods of a live cluster have already been tried. Manifest pods are new, and pods ahead of them
 	// in the queue may be placed first.
 	if len(members) > 0 && !Stored(members[0].object) {

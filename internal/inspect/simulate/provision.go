@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -27,11 +28,8 @@ import (
 // and a check of a plan of new nodes by letting the scheduler place the pods.
 
 // Nodes lists the nodes by name. Callers must not modify them.
-func (w *World) Nodes() (list []*v1.Node) {
-	for _, name := range w.nodes.names() {
-		list = append(list, w.nodes.named[name].object)
-	}
-	return list
+func (w *World) Nodes() []*v1.Node {
+	return answer.Mapped(w.nodes.names(), func(name string) *v1.Node { return w.nodes.named[name].object })
 }
 
 // DaemonSets lists the DaemonSets except those being deleted. Callers must not modify them.

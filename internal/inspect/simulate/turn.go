@@ -21,22 +21,6 @@ import (
 // Attempts for selected pods. A request about a pod first tries the pods ahead of it in the queue,
 // so that it sees the cluster at the pod's turn; tryAlone tries a pod that is not in the queue yet.
 
-// pendingInOrder lists the pending pods eligible for a try, in queue order, without gated pods.
-func (s *scheduler) pendingInOrder() []*cluster.Pod {
-	var pods []*pod
-	for _, p := range s.pending {
-		if s.gateReason(p.Pod) == "" {
-			pods = append(pods, p)
-		}
-	}
-	sortQueued(pods)
-	list := make([]*cluster.Pod, len(pods))
-	for i, p := range pods {
-		list[i] = p.Pod
-	}
-	return list
-}
-
 // untilTurn tries the pods ahead of p in the queue, and leaves the rest pending. If p is nil, it
 // tries none. It also stops at the pod's group, which is decided as a whole, and when the queue has
 // no further pod to try now.
@@ -189,7 +173,7 @@ func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 func (s *scheduler) showCreated() {
 	created := s.created
 	s.created = nil
-	sortQueued(created)
+	slices.SortFunc(created, compareQueued)
 	for _, p := range created {
 		p.turn = len(s.turn) + 1
 		s.turn = append(s.turn, p)

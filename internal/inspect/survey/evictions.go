@@ -187,9 +187,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, source s
 		Namespace: oldest.Namespace, Name: name, Since: oldest.CreationTimestamp, State: e.State, Of: e.Nodes, Message: e.Message,
 		For: simulate.Seconds(max(w.Now().Sub(oldest.CreationTimestamp.Time), 0)),
 	}
-	for _, p := range pods {
-		one.Pods = append(one.Pods, p.Object.Name)
-	}
+	one.Pods = answer.Mapped(pods, func(f simulate.Found) string { return f.Object.Name })
 	// Replace the general summary of package explain with something shorter if available.
 	one.Reason = e.Summary
 	made := slices.IndexFunc(w.Pods(), func(d simulate.Pod) bool {

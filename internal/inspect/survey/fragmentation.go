@@ -174,11 +174,8 @@ func (s *Fragmentation) Write(out io.Writer, format string) error {
 }
 
 // Names returns the groups.
-func (s *Fragmentation) Names() (names []string) {
-	for i := range s.Groups {
-		names = append(names, s.By+"/"+s.Groups[i].Name)
-	}
-	return names
+func (s *Fragmentation) Names() []string {
+	return answer.Mapped(s.Groups, func(d Devices) string { return s.By + "/" + d.Name })
 }
 
 // Fingerprint holds the parts of the report whose changes are shown: the groups, the total and the

@@ -130,11 +130,8 @@ func (e *Evictions) Write(out io.Writer, format string) error {
 }
 
 // Names returns the pods due for eviction.
-func (e *Evictions) Names() (names []string) {
-	for i := range e.Evictions {
-		names = append(names, "pod/"+e.Evictions[i].Name)
-	}
-	return names
+func (e *Evictions) Names() []string {
+	return answer.Mapped(e.Evictions, func(v Eviction) string { return "pod/" + v.Name })
 }
 
 // writeForPeople writes the pods in order of time. Without wide, it writes only the first ones.
@@ -182,11 +179,8 @@ func (c *Capacity) Write(out io.Writer, format string) error {
 }
 
 // Names returns the nodes, zones or shapes.
-func (c *Capacity) Names() (names []string) {
-	for i := range c.Groups {
-		names = append(names, c.By+"/"+c.Groups[i].Name)
-	}
-	return names
+func (c *Capacity) Names() []string {
+	return answer.Mapped(c.Groups, func(g Group) string { return c.By + "/" + g.Name })
 }
 
 // mostGroups limits the groups listed without -o wide. Twenty rows fit on a screen with the header

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/inspect/check"
@@ -49,9 +50,7 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 	if groups, err := client.Discovery().ServerGroups(); err != nil {
 		r.missed("API groups", err)
 	} else {
-		for _, group := range groups.Groups {
-			r.facts.Groups = append(r.facts.Groups, group.Name)
-		}
+		r.facts.Groups = answer.Mapped(groups.Groups, func(g metav1.APIGroup) string { return g.Name })
 	}
 
 	r.objects(ctx)
