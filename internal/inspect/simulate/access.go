@@ -96,8 +96,8 @@ func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
 	return list, nil
 }
 
-// compare orders by namespace, then by name.
-func (n Name) compare(o Name) int {
+// Compare orders by namespace, then by name.
+func (n Name) Compare(o Name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
 }
 

@@ -289,7 +289,7 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	for name, most := range rule.MaxLimitRequestRatio {
 		request, limit := a.requests[name], a.limits[name]
 		text := fmt.Sprintf("%s max limit to request ratio per %s is %s", name, rule.Type, most.String())
-		switch ratio := ratioOf(limit, request); {
+		switch ratio := limit.AsApproximateFloat64() / request.AsApproximateFloat64(); {
 		case request.IsZero():
 			fault("%s, but no request is specified or request is 0", text)
 		case limit.IsZero():
@@ -300,12 +300,4 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	}
 
 	return faults
-}
-
-// ratioOf returns limit divided by request; 0 without a request, which is a separate violation.
-func ratioOf(limit, request apiresource.Quantity) float64 {
-	if request.IsZero() {
-		return 0
-	}
-	return limit.AsApproximateFloat64() / request.AsApproximateFloat64()
 }

@@ -229,7 +229,7 @@ func (s *pods) byName() []*pod {
 func nameOf(p *pod) Name { return Name{p.object.Namespace, p.object.Name} }
 
 // compareNames orders pods by namespace, then by name.
-func compareNames(a, b *pod) int { return nameOf(a).compare(nameOf(b)) }
+func compareNames(a, b *pod) int { return nameOf(a).Compare(nameOf(b)) }
 
 // createPod creates a pod through admission: a replacement if replaces is set, otherwise an
 // additional pod, which budgets expect from then on. If admission refuses the pod, createPod
