@@ -83,8 +83,8 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 		removals = append(removals, t.Key+":"+string(t.Effect)+"-") // in the syntax of kubectl taint
 		switch {
 		case !t.ofState():
-		case isStale(f.w.Node(name), t):
-			stale = true
+		case slices.ContainsFunc(nodehealth.Outdated(f.w.Node(name)), func(o v1.Taint) bool { return t.MatchTaint(&o) }):
+			stale = true // the node is ready, and the taint is of another state
 		default:
 			states = append(states, t.Key)
 		}
@@ -107,11 +107,6 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 		text += ", which is ready: no node-lifecycle controller removes it"
 	}
 	return f.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
-}
-
-// isStale reports whether a ready node has a taint of another state.
-func isStale(n *v1.Node, t taint) bool {
-	return slices.ContainsFunc(nodehealth.Outdated(n), func(outdated v1.Taint) bool { return t.MatchTaint(&outdated) })
 }
 
 // fixCordons proposes uncordoning one of the roomiest nodes, or tolerating cordons like DaemonSets.

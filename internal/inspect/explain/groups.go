@@ -287,10 +287,7 @@ type rejection struct {
 // of the shortcuts of a scheduling decision.
 func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 	all := make([]verdict, 0, c.Len())
-	for _, n := range c.Nodes {
-		if n == nil {
-			continue
-		}
+	for _, n := range c.SortedNodes() {
 		v := verdict{node: n}
 		for i := range list {
 			if r := list[i].rejectionOn(n); r != nil {
@@ -299,7 +296,6 @@ func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 		}
 		all = append(all, v)
 	}
-	slices.SortFunc(all, func(a, b verdict) int { return cmp.Compare(a.node.Name, b.node.Name) })
 	return all
 }
 

@@ -63,18 +63,19 @@ func (s *search) suggestChanges() []Suggestion {
 	if onlyBy(list, "AddNode", "RaisePriority") {
 		s.combineEdits()
 		list = append(list, s.takeConfirmed()...)
-		slices.SortStableFunc(list, func(a, b Suggestion) int {
-			return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
-		})
+		slices.SortStableFunc(list, Suggestion.compare)
 	}
 	return list[:min(len(list), s.most)]
 }
 
+// compare orders by size, then by text.
+func (s Suggestion) compare(o Suggestion) int {
+	return cmp.Or(cmp.Compare(s.Size, o.Size), cmp.Compare(s.Text, o.Text))
+}
+
 // takeConfirmed rehearses the candidates, smallest first, and returns the confirmed ones.
 func (s *search) takeConfirmed() (list []Suggestion) {
-	slices.SortStableFunc(s.found, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
-	})
+	slices.SortStableFunc(s.found, func(a, b candidate) int { return a.compare(b.Suggestion) })
 	for i := 0; i < len(s.found) && len(list) < s.most; i++ {
 		c := s.found[i]
 		if deleted := deletedPods(c.Suggestion); deleted != nil && slices.ContainsFunc(list, func(o Suggestion) bool {
@@ -108,9 +109,7 @@ func deletedPods(s Suggestion) (pods []simulate.Name) {
 		}
 		pods = append(pods, c.Delete...)
 	}
-	slices.SortFunc(pods, func(a, b simulate.Name) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(pods, simulate.Name.Compare)
 	return pods
 }
 
