@@ -203,11 +203,7 @@ func textOf(after simulate.Seconds) string { return answer.Duration(time.Duratio
 // utilisationOf returns the cluster's current utilisation.
 func utilisationOf(w *simulate.World) Utilisation {
 	u := Utilisation{Pending: len(pendingPods(w))}
-	for _, n := range w.Cluster().Nodes {
-		// Indexes of removed nodes stay empty.
-		if n == nil {
-			continue
-		}
+	for _, n := range w.Cluster().SortedNodes() {
 		u.Nodes++
 		u.Pods += len(n.Pods)
 		if len(n.Pods) == 0 {
