@@ -123,7 +123,7 @@ func newRoot(name string) *cobra.Command {
 		newPendingCommand(),
 		newEvictionsCommand(),
 		newCapacityCommand(),
-		newSurveyCommand(),
+		newParent("survey", "Free but unusable resources: fragmentation", newFragmentationCommand()),
 		newWhatIfCommand(),
 		newRebalanceCommand(),
 		newDrainCommand(),
@@ -131,7 +131,7 @@ func newRoot(name string) *cobra.Command {
 		newRecordCommand(),
 		newReplayCommand(),
 		newCheckCommand(),
-		newShadowCommand(),
+		newParent("shadow", "What Berth would do instead of kube-scheduler and kube-controller-manager", newShadowReport()),
 		newUICommand(),
 		newVersion(),
 	)
@@ -144,6 +144,16 @@ func newRoot(name string) *cobra.Command {
 	query.CompleteContexts(root)
 	calledAs(root, name)
 	return root
+}
+
+// newParent returns a command that only has a subcommand, and prints its help without one.
+func newParent(use, short string, sub *cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, GroupID: groupAsk, Short: short, Args: parse.Subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(sub)
+	return cmd
 }
 
 // checkHelpTopics makes help reject unknown commands, as if they were called. The arguments of a
