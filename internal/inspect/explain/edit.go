@@ -203,6 +203,11 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 	return name
 }
 
+// podName returns the name of a pod for a document.
+func podName(p *cluster.Pod) simulate.Name {
+	return simulate.Name{Namespace: p.Namespace(), Name: p.Name}
+}
+
 // namesOf names other pods; see nameOf.
 func (b *bench) namesOf(pods []*cluster.Pod) []string { return answer.Mapped(pods, b.nameOf) }
 
@@ -242,9 +247,8 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 // and the edit has no command. The size grows with the number of pods and with the losses: a pod
 // without a replacement, a pod at least as important as the pending one, a violated budget.
 func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
-	e := &edit{delete: pods}
-	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name}
-	e.size = 30 + 10*len(pods)
+	e := &edit{delete: pods, size: 30 + 10*len(pods)}
+	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name, Delete: answer.Mapped(pods, podName)}
 	var commands []string
 	for _, p := range pods {
 		// Sizes only order suggestions. These differences reflect the priorities of users.
@@ -256,7 +260,6 @@ func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 		if p.Class.Priority >= b.pod.Class.Priority {
 			e.size += 10 // it is at least as important
 		}
-		e.Delete = append(e.Delete, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
 		commands = append(commands, "kubectl delete pod -n "+p.Namespace()+" "+p.Name)
 	}
 	if broken := b.brokenBudgets(pods); len(broken) > 0 {

@@ -17,7 +17,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // explainPending explains why the pod is pending and finds helpful changes. Each step depends on
@@ -354,7 +353,7 @@ func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod
 	p := &Preemption{Message: found.Message}
 	if found.Node != nil {
 		p.Helps, p.Node, p.Violations = true, found.Node.Name, found.Violations
-		p.Victims = answer.Mapped(found.Victims, func(v *cluster.Pod) simulate.Name { return simulate.Name{Namespace: v.Namespace(), Name: v.Name} })
+		p.Victims = answer.Mapped(found.Victims, podName)
 	}
 	e.out.Preemption = p
 	return found.Text()
