@@ -81,10 +81,8 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	for _, note := range p.Notes {
 		page.Line("\n%s", note)
 	}
-	workloads := map[[2]string]bool{}
-	for i := range p.Workloads { // a workload has several lines if its pods are pending for several reasons
-		workloads[[2]string{p.Workloads[i].Namespace, p.Workloads[i].Name}] = true
-	}
+	// A workload has several lines if its pods are pending for several reasons.
+	workloads := answer.Grouped(p.Workloads, func(w Workload) [2]string { return [2]string{w.Namespace, w.Name} })
 	missing := ""
 	if p.Missing > 0 {
 		missing = fmt.Sprintf(" and %d missing", p.Missing)
