@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -93,8 +94,8 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 	if err := d.checkNodes(cmd, args); err != nil {
 		return err
 	}
-	if flag := d.rollFlag(cmd); flag != "" {
-		return usagef("--%s: requires --roll", flag)
+	if i := slices.IndexFunc(rollFlags, cmd.Flags().Changed); i >= 0 {
+		return usagef("--%s: requires --roll", rollFlags[i])
 	}
 	client, running, err := d.prepareDrain(cmd, args)
 	if err != nil {

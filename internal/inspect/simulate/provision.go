@@ -33,13 +33,8 @@ func (w *World) Nodes() []*v1.Node {
 }
 
 // DaemonSets lists the DaemonSets except those being deleted. Callers must not modify them.
-func (w *World) DaemonSets() (list []*appsv1.DaemonSet) {
-	for _, set := range w.workloads.daemonSets() {
-		if set.DeletionTimestamp == nil {
-			list = append(list, set)
-		}
-	}
-	return list
+func (w *World) DaemonSets() []*appsv1.DaemonSet {
+	return slices.DeleteFunc(slices.Clone(w.workloads.daemonSets()), func(d *appsv1.DaemonSet) bool { return d.DeletionTimestamp != nil })
 }
 
 // DaemonRequests returns the requests of DaemonSet pods on a node, with their number as Pods. The

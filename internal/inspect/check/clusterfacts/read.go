@@ -333,7 +333,5 @@ func (r *reader) configuration(ctx context.Context) {
 	}
 
 	r.facts.SchedulerLease = file.LeaderElection.ResourceNamespace + "/" + file.LeaderElection.ResourceName
-	for _, profile := range file.Profiles {
-		r.facts.SchedulerNames = append(r.facts.SchedulerNames, profile.SchedulerName)
-	}
+	r.facts.SchedulerNames = answer.Mapped(file.Profiles, func(p struct{ SchedulerName string }) string { return p.SchedulerName })
 }
