@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
@@ -230,10 +231,8 @@ func journalsAt(arg string) (files []string, err error) {
 // a folder has no gap, since old files are removed first. An unreadable file has no gap: playing it
 // reports the reason.
 func findGaps(files []File) {
-	there, older := map[string]bool{}, map[string]bool{}
-	for i := range files {
-		there[filepath.Clean(files[i].Path)] = true
-	}
+	there := sets.New(answer.Mapped(files, func(f File) string { return filepath.Clean(f.Path) })...)
+	older := map[string]bool{}
 	for i := range files {
 		f, dir := &files[i], filepath.Dir(files[i].Path)
 		isFirst := !older[dir]
@@ -244,7 +243,7 @@ func findGaps(files []File) {
 		}
 		file.Close()
 		f.Gap = Gap{Lost: file.lost, ends: file.began}
-		if name := records.Name(file.continues); !file.continues.IsZero() && !isFirst && !there[filepath.Join(dir, name)] {
+		if name := records.Name(file.continues); !file.continues.IsZero() && !isFirst && !there.Has(filepath.Join(dir, name)) {
 			f.Missing = name
 		}
 	}

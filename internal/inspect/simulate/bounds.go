@@ -190,14 +190,13 @@ func (b *bounds) isOverdue(p *v1.Pod) bool {
 // replaceOrAppend returns the list with the object replacing the one of the same namespace and
 // name, or appended if there is none. It does not modify the list's elements.
 func replaceOrAppend[T metav1.Object](list []T, object T) []T {
-	for i, o := range list {
-		if o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() {
-			list = slices.Clone(list)
-			list[i] = object
-			return list
-		}
+	i := slices.IndexFunc(list, func(o T) bool { return o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() })
+	if i < 0 {
+		return append(list, object)
 	}
-	return append(list, object)
+	list = slices.Clone(list)
+	list[i] = object
+	return list
 }
 
 // Validation by LimitRanges. bounds.fillDefaults applies their defaults beforehand, so a pod

@@ -86,7 +86,7 @@ func (s *scheduler) carryOut(action cycle.Action) {
 	case cycle.Bind:
 		s.bindPod(a)
 	case cycle.Remove:
-		s.answerTicket(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket)
 		// Delete the victim after the outcome was reported: the core must receive the outcome
 		// before the victim's update.
 		s.reactions.controllers.preemptPod(a.Victim.UID, s.pending[a.For])
@@ -96,14 +96,14 @@ func (s *scheduler) carryOut(action cycle.Action) {
 			p.SetNominated(*a.Nominate)
 		}
 		if a.Ticket != 0 {
-			s.answerTicket(a.Ticket, cycle.Outcome{})
+			s.answerTicket(a.Ticket)
 		}
 	case cycle.WriteGroup:
 		s.writeGroup(a)
 	case cycle.Preflight:
-		s.answerTicket(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket)
 	case cycle.PreBind:
-		s.answerTicket(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket)
 
 	case cycle.Panicked:
 		// Report the first panic; later ones may be its consequences.
@@ -113,16 +113,14 @@ func (s *scheduler) carryOut(action cycle.Action) {
 	}
 }
 
-// answerTicket reports the outcome of an action to the core.
-func (s *scheduler) answerTicket(ticket cycle.Ticket, o cycle.Outcome) {
-	s.feedEvent(cycle.Answered{Ticket: ticket, Outcome: o})
-}
+// answerTicket reports the success of an action to the core.
+func (s *scheduler) answerTicket(ticket cycle.Ticket) { s.feedEvent(cycle.Answered{Ticket: ticket}) }
 
 // bindPod assigns a node to a pod. If the pod was deleted since the core's decision, bindPod only
 // resolves the ticket.
 func (s *scheduler) bindPod(a cycle.Bind) {
 	p := s.pending[a.Attempt.Pod.UID]
-	s.answerTicket(a.Ticket, cycle.Outcome{})
+	s.answerTicket(a.Ticket)
 	if p == nil {
 		return
 	}
