@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
@@ -92,8 +94,8 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 	if err := d.checkNodes(cmd, args); err != nil {
 		return err
 	}
-	if flag := d.rollFlag(cmd); flag != "" {
-		return usagef("--%s: requires --roll", flag)
+	if i := slices.IndexFunc(rollFlags, cmd.Flags().Changed); i >= 0 {
+		return usagef("--%s: requires --roll", rollFlags[i])
 	}
 	client, running, err := d.prepareDrain(cmd, args)
 	if err != nil {
@@ -186,13 +188,10 @@ func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, ar
 		if err != nil {
 			return nil, err
 		}
-		for i := range list.Items {
-			names = append(names, list.Items[i].Name)
-		}
-		if len(names) == 0 {
+		if len(list.Items) == 0 {
 			return nil, fmt.Errorf("no node has the labels %s", d.selector)
 		}
-		return names, nil
+		return answer.Mapped(list.Items, func(n v1.Node) string { return n.Name }), nil
 	}
 
 	if names, err = parse.Node.NamesOf(args); err != nil {

@@ -53,10 +53,7 @@ func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) in
 
 	causes := []error{err}
 	if list, ok := err.(manifest.Errors); ok { // one line per error
-		causes = nil
-		for _, cause := range list {
-			causes = append(causes, cause)
-		}
+		causes = answer.Mapped(list, func(e *manifest.Error) error { return e })
 	}
 	for _, cause := range causes {
 		text := strings.ReplaceAll(print.OneLine(cause), "`berth ", "`"+name+" ")
@@ -126,7 +123,7 @@ func newRoot(name string) *cobra.Command {
 		newPendingCommand(),
 		newEvictionsCommand(),
 		newCapacityCommand(),
-		newSurveyCommand(),
+		newParent("survey", "Free but unusable resources: fragmentation", newFragmentationCommand()),
 		newWhatIfCommand(),
 		newRebalanceCommand(),
 		newDrainCommand(),
@@ -134,7 +131,7 @@ func newRoot(name string) *cobra.Command {
 		newRecordCommand(),
 		newReplayCommand(),
 		newCheckCommand(),
-		newShadowCommand(),
+		newParent("shadow", "What Berth would do instead of kube-scheduler and kube-controller-manager", newShadowReport()),
 		newUICommand(),
 		newVersion(),
 	)
@@ -147,6 +144,16 @@ func newRoot(name string) *cobra.Command {
 	query.CompleteContexts(root)
 	calledAs(root, name)
 	return root
+}
+
+// newParent returns a command that only has a subcommand, and prints its help without one.
+func newParent(use, short string, sub *cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, GroupID: groupAsk, Short: short, Args: parse.Subcommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(sub)
+	return cmd
 }
 
 // checkHelpTopics makes help reject unknown commands, as if they were called. The arguments of a
@@ -234,11 +241,7 @@ func calledAs(root *cobra.Command, name string) {
 	if name == root.Name() {
 		return
 	}
-	var words []string
-	for _, cmd := range root.Commands() {
-		words = append(words, cmd.Name())
-	}
-
+	words := answer.Mapped(root.Commands(), (*cobra.Command).Name)
 	own := regexp.MustCompile(`\b` + root.Name() + ` (` + strings.Join(words, "|") + `)\b`)
 	as := func(text string) string { return own.ReplaceAllString(text, name+" $1") }
 	var visit func(cmd *cobra.Command)

@@ -77,10 +77,7 @@ func (b *balancing) completeGoals(cmd *cobra.Command, _ []string, toComplete str
 		return query.WithPrefix(goalWords, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	before := ofPods + list[:strings.LastIndexByte(list, ',')+1]
-	names := b.NamesOf(cmd, parse.Pod, b.NamespaceOr(b.namespace))
-	for i := range names {
-		names[i] = before + names[i]
-	}
+	names := answer.Mapped(b.NamesOf(cmd, parse.Pod, b.NamespaceOr(b.namespace)), func(name string) string { return before + name })
 	return query.WithPrefix(names, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 

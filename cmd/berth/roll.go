@@ -43,16 +43,6 @@ func (d *drain) addRollFlags(cmd *cobra.Command) {
 	query.CompleteChoices(cmd, "uncordon-when", "Ready", "drained")
 }
 
-// rollFlag returns a flag of rollFlags that was set, or "".
-func (d *drain) rollFlag(cmd *cobra.Command) string {
-	for _, name := range rollFlags {
-		if cmd.Flags().Changed(name) {
-			return name
-		}
-	}
-	return ""
-}
-
 // rollOptions returns the options of a roll.
 func (d *drain) rollOptions(args []string) (o execute.RollOptions, err error) {
 	o.Restart = d.restart

@@ -20,18 +20,6 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/controllershadow"
 )
 
-func newShadowCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "shadow",
-		GroupID: groupAsk,
-		Short:   "What Berth would do instead of kube-scheduler and kube-controller-manager",
-		Args:    parse.Subcommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newShadowReport())
-	return cmd
-}
-
 func newShadowReport() *cobra.Command {
 	format := "markdown"
 	cmd := &cobra.Command{

@@ -150,18 +150,6 @@ func newCapacityCommand() *cobra.Command {
 	return cmd
 }
 
-func newSurveyCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "survey",
-		GroupID: groupAsk,
-		Short:   "Free but unusable resources: fragmentation",
-		Args:    parse.Subcommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newFragmentationCommand())
-	return cmd
-}
-
 func newFragmentationCommand() *cobra.Command {
 	q := query.Question{UserAgent: "berth-survey"}
 	by, args := survey.Pools[0], plugins.FragmentationArgs{}

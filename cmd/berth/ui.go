@@ -144,19 +144,17 @@ func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*
 }
 
 func (p *pageFlags) checkFlags() error {
-	if net.ParseIP(p.address) == nil {
+	switch {
+	case net.ParseIP(p.address) == nil:
 		return usagef("--address %q: must be an IP address", p.address)
-	}
-	if p.port < 0 || p.port > 65535 {
+	case p.port < 0 || p.port > 65535:
 		return usagef("--port %d: must be between 0 and 65535", p.port)
-	}
-	if (p.options.CertFile == "") != (p.options.KeyFile == "") {
+	case (p.options.CertFile == "") != (p.options.KeyFile == ""):
 		return usagef("--tls-cert-file and --tls-private-key-file: must be given together")
-	}
-
-	if p.tokenFile == "" {
+	case p.tokenFile == "":
 		return nil
 	}
+
 	token, err := ui.ReadToken(p.tokenFile)
 	if err != nil {
 		return fmt.Errorf("--token-file: %w", err)

@@ -74,19 +74,16 @@ func checkUp(c *localcluster.Cluster) error {
 	if _, err := shape.Shape("--nodes", c.Version); err != nil {
 		return err
 	}
-	if c.Port < 0 || c.Port > 65535 {
+	switch {
+	case c.Port < 0 || c.Port > 65535:
 		return usagef("--port %d: must be between 1 and 65535", c.Port)
-	}
-	if c.UIPort != localcluster.AnyPagePort && (c.UIPort < localcluster.NoPage || c.UIPort > 65535) {
+	case c.UIPort != localcluster.AnyPagePort && (c.UIPort < localcluster.NoPage || c.UIPort > 65535):
 		return usagef("--ui-port %d: must be between -1 and 65535", c.UIPort)
-	}
-	if c.ServePort < 0 || c.ServePort > 65535 {
+	case c.ServePort < 0 || c.ServePort > 65535:
 		return usagef("--serve-port %d: must be between 1 and 65535", c.ServePort)
-	}
-	if c.NotReadySeconds < 0 || c.UnreachableSeconds < 0 {
+	case c.NotReadySeconds < 0 || c.UnreachableSeconds < 0:
 		return usagef("--default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds: must be zero or more")
-	}
-	if c.DataDir == "" {
+	case c.DataDir == "":
 		return usagef("--data-dir: must name a directory")
 	}
 	if c.Config != "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/lead"
 	"github.com/berth-k8s/berth/internal/kube/signals"
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 func newWebhookCommand() *cobra.Command {
@@ -35,10 +36,7 @@ func newWebhookCommand() *cobra.Command {
 				return usagef("%w", err)
 			}
 			if print {
-				if err := options.WriteManifests(cmd.OutOrStdout(), image); err != nil {
-					return usagef("%w", err)
-				}
-				return nil
+				return usage.Of(options.WriteManifests(cmd.OutOrStdout(), image))
 			}
 			return runWebhook(cmd, &to, options)
 		},

@@ -64,6 +64,15 @@ func List(n int, name func(i int) string) string {
 	return strings.Join(names, ", ")
 }
 
+// Mapped returns the results of a function for the elements of a list, in order; nil for an empty
+// list.
+func Mapped[T, U any](list []T, of func(T) U) (results []U) {
+	for _, element := range list {
+		results = append(results, of(element))
+	}
+	return results
+}
+
 // Grouped groups the elements of a list with equal keys. Groups are in the order of their first
 // elements.
 func Grouped[T any, K comparable](list []T, key func(T) K) (groups [][]T) {

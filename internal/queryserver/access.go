@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/cache"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
@@ -98,10 +99,7 @@ func podTerms(a *v1.Affinity) (terms []v1.PodAffinityTerm) {
 		terms = append(terms, from.RequiredDuringSchedulingIgnoredDuringExecution...)
 		preferred = append(preferred, from.PreferredDuringSchedulingIgnoredDuringExecution...)
 	}
-	for i := range preferred {
-		terms = append(terms, preferred[i].PodAffinityTerm)
-	}
-	return terms
+	return append(terms, answer.Mapped(preferred, func(t v1.WeightedPodAffinityTerm) v1.PodAffinityTerm { return t.PodAffinityTerm })...)
 }
 
 const (

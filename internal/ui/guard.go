@@ -115,10 +115,8 @@ func (g *guard) knownHost(host string) bool {
 			name = strings.TrimSuffix(v6, "]")
 		}
 	}
-	if strings.EqualFold(name, "localhost") || slices.ContainsFunc(g.names, func(own string) bool { return strings.EqualFold(own, name) }) {
-		return true
-	}
-	return net.ParseIP(name) != nil
+	return strings.EqualFold(name, "localhost") || net.ParseIP(name) != nil ||
+		slices.ContainsFunc(g.names, func(own string) bool { return strings.EqualFold(own, name) })
 }
 
 // sameOrigin rejects requests made by a browser on behalf of another site. Other sites may link to

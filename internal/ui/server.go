@@ -22,8 +22,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/question"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	access "github.com/berth-k8s/berth/internal/kube/guard"
@@ -134,15 +136,12 @@ func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 
 // servedNames returns the names of the schedulers served by Berth. It reads the configuration at
 // each call, because schedulers may have been added.
-func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease) (names []string, err error) {
+func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease) ([]string, error) {
 	running, err := s.options.Running(ctx, leases, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range running.Profiles {
-		names = append(names, p.SchedulerName)
-	}
-	return names, nil
+	return answer.Mapped(running.Profiles, func(p *plugins.Profile) string { return p.SchedulerName }), nil
 }
 
 // isSecure reports whether the dashboard is served over HTTPS.

@@ -57,28 +57,23 @@ func (s *Nodes) AddFlags(flags *pflag.FlagSet) {
 // Shape validates and combines the flags for nodes of a Kubernetes version. countFlag is the name
 // of the flag with the number of nodes.
 func (s *Nodes) Shape(countFlag, version string) (*simkubelet.Shape, error) {
+	regionErrs := validation.IsValidLabelValue(s.region)
+	longest := s.prefix + strconv.Itoa(max(1, s.Count)) // the name is also a label value
+	nameErrs := append(validation.IsDNS1123Subdomain(longest), validation.IsValidLabelValue(longest)...)
 	switch {
 	case s.Count < 0:
 		return nil, usage.Errorf("%s %d: must be 0 or more", countFlag, s.Count)
 	case s.Zones < 0:
 		return nil, usage.Errorf("--zones %d: must be 0 or more", s.Zones)
-	}
-
-	if errs := validation.IsValidLabelValue(s.region); len(errs) > 0 {
-		return nil, usage.Errorf("--region %q: %s", s.region, errs[0])
-	}
-	longest := s.prefix + strconv.Itoa(max(1, s.Count)) // the name is also a label value
-	if errs := append(validation.IsDNS1123Subdomain(longest), validation.IsValidLabelValue(longest)...); len(errs) > 0 {
-		return nil, usage.Errorf("--name-prefix %q: the name %s: %s", s.prefix, longest, errs[0])
-	}
-	if s.Workers < 1 {
+	case len(regionErrs) > 0:
+		return nil, usage.Errorf("--region %q: %s", s.region, regionErrs[0])
+	case len(nameErrs) > 0:
+		return nil, usage.Errorf("--name-prefix %q: the name %s: %s", s.prefix, longest, nameErrs[0])
+	case s.Workers < 1:
 		return nil, usage.Errorf("--workers %d: must be 1 or more", s.Workers)
-	}
-
-	if s.statusInterval <= 0 {
+	case s.statusInterval <= 0:
 		return nil, usage.Errorf("--node-status-report-frequency %s: must be more than 0", s.statusInterval)
-	}
-	if s.terminateAfter < 0 {
+	case s.terminateAfter < 0:
 		return nil, usage.Errorf("--terminate-after %s: must be 0 or more", s.terminateAfter)
 	}
 	if _, err := s.eviction.Thresholds(); err != nil {
@@ -167,19 +162,12 @@ func labelsOf(texts []string) (map[string]string, error) {
 		if !ok {
 			return nil, usage.Errorf("--label %q: must be KEY=VALUE", text)
 		}
-		if err := checkLabel("--label", text, key, value); err != nil {
-			return nil, err
+		if errs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(errs) > 0 {
+			return nil, usage.Errorf("--label %q: %s", text, errs[0])
 		}
 		labels[key] = value
 	}
 	return labels, nil
-}
-
-func checkLabel(flag, text, key, value string) error {
-	if errs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(errs) > 0 {
-		return usage.Errorf("%s %q: %s", flag, text, errs[0])
-	}
-	return nil
 }
 
 // Taints parses a flag's taints.

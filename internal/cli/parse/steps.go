@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/usage"
@@ -118,11 +119,8 @@ func FirstOperation(args []string) int {
 }
 
 // OperationWords returns the words that begin operations.
-func OperationWords() (words []string) {
-	for i := range operations {
-		words = append(words, operations[i].word)
-	}
-	return words
+func OperationWords() []string {
+	return answer.Mapped(operations, func(o operation) string { return o.word })
 }
 
 // OperationFlags returns the operation's flags beyond the global ones.

@@ -38,7 +38,7 @@ const (
 
 // NamesOf lists the names of a kind in the queried cluster or files. Unreadable sources yield an
 // empty list.
-func (q *Question) NamesOf(cmd *cobra.Command, kind parse.Kind, namespace string) (names []string) {
+func (q *Question) NamesOf(cmd *cobra.Command, kind parse.Kind, namespace string) []string {
 	if kind.Global {
 		namespace = ""
 	}
@@ -59,10 +59,7 @@ func (q *Question) NamesOf(cmd *cobra.Command, kind parse.Kind, namespace string
 	if err != nil {
 		return nil
 	}
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names
+	return answer.Mapped(list.Items, func(o metav1.PartialObjectMetadata) string { return o.Name })
 }
 
 func (q *Question) namesInFiles(kind parse.Kind, namespace string) (names []string) {
@@ -101,10 +98,7 @@ func (q *Question) Reference(cmd *cobra.Command, of []parse.Kind, before, toComp
 	for _, k := range of {
 		switch {
 		case slashed && k.IsWord(kind):
-			names := q.NamesOf(cmd, k, namespace)
-			for i := range names {
-				names[i] = kind + "/" + names[i]
-			}
+			names := answer.Mapped(q.NamesOf(cmd, k, namespace), func(name string) string { return kind + "/" + name })
 			return WithPrefix(names, toComplete), noFile
 		case !slashed && k.IsWord(before):
 			return WithPrefix(q.NamesOf(cmd, k, namespace), toComplete), noFile

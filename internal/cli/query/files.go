@@ -140,10 +140,8 @@ func PrintIgnored(stderr io.Writer, set *manifest.Set) {
 		print.Line(stderr, "%s", warning)
 	}
 	if len(set.Ignored) > 0 {
-		var list []string
-		for _, kind := range slices.Sorted(maps.Keys(set.Ignored)) {
-			list = append(list, fmt.Sprintf("%d %s", set.Ignored[kind], kind))
-		}
+		list := answer.Mapped(slices.Sorted(maps.Keys(set.Ignored)),
+			func(kind string) string { return fmt.Sprintf("%d %s", set.Ignored[kind], kind) })
 		print.Line(stderr, "not used: %s", strings.Join(list, ", "))
 	}
 }

@@ -79,7 +79,8 @@ func (j *judge) checkSchedulers() {
 		j.addFinding(Note, "kube-scheduler", "on a managed control plane Berth runs next to it: "+
 			"docs/tasks/managed-clusters.md", "its Lease is held by %s, and no pod of it was found", holder)
 	default:
-		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
+		j.addFinding(OK, "kube-scheduler", "", "runs as %s",
+			joinNames(answer.Mapped(upstream, func(p Process) string { return p.Where })))
 	}
 
 	// Two schedulers that serve the same name with different Leases both bind the pods of that
@@ -213,14 +214,12 @@ func runsController(selected []string, controller string) bool {
 // checkNames finds pods with a schedulerName not served by any scheduler: they are pending forever,
 // without an event.
 func (j *judge) checkNames() {
-	var counts []string
-	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
-		counts = append(counts, fmt.Sprintf("%s %d", name, j.Pods[name].All))
-	}
+	names := slices.Sorted(maps.Keys(j.Pods))
+	counts := answer.Mapped(names, func(name string) string { return fmt.Sprintf("%s %d", name, j.Pods[name].All) })
 	if len(counts) > 0 {
 		j.addFinding(Note, "pods", "", "by scheduler: %s", strings.Join(counts, ", "))
 	}
-	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
+	for _, name := range names {
 		waiting := j.Pods[name].Waiting
 		// A merely pending pod is not a fault: some scheduler may be about to place it.
 		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.isHeld(name) ||
@@ -251,15 +250,6 @@ func (j *judge) isHeld(name string) bool {
 // processesNamed lists the visible processes of a program.
 func (j *judge) processesNamed(name string) []Process {
 	return slices.DeleteFunc(slices.Clone(j.Processes), func(p Process) bool { return p.Name != name })
-}
-
-// joinPlaces joins the locations of processes.
-func joinPlaces(processes []Process) string {
-	var where []string
-	for _, p := range processes {
-		where = append(where, p.Where)
-	}
-	return joinNames(where)
 }
 
 // imageVersion returns the tag of an image, without its digest. For an image without a tag, the

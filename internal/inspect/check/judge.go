@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/pacing"
@@ -229,9 +230,5 @@ func RightsOf(part string, denied []string) []Finding {
 	if len(denied) == 0 {
 		return []Finding{{OK, "permissions", "you may do all that " + part + " needs", ""}}
 	}
-	var findings []Finding
-	for _, right := range denied {
-		findings = append(findings, Finding{Problem, "permissions", "you may not " + right, ""})
-	}
-	return findings
+	return answer.Mapped(denied, func(right string) Finding { return Finding{Problem, "permissions", "you may not " + right, ""} })
 }

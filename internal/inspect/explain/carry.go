@@ -297,10 +297,7 @@ func parseFields(document string) (fields map[string]any) {
 
 // jsonOf formats a value as JSON; empty if marshalling fails.
 func jsonOf(document any) string {
-	out, err := json.Marshal(document)
-	if err != nil {
-		return ""
-	}
+	out, _ := json.Marshal(document)
 	return string(out)
 }
 

@@ -93,7 +93,7 @@ func (p printer) printDecision(e *Explanation) {
 
 	// The scheduler may have cleared the nomination since.
 	if len(d.Victims) > 0 {
-		names := mapped(d.Victims, func(v decision.Name) string { return v.Namespace + "/" + v.Name })
+		names := answer.Mapped(d.Victims, func(v decision.Name) string { return v.Namespace + "/" + v.Name })
 		p.Line("To make room on %s, it preempted %s.", cmp.Or(d.NominatedNode, "a node"), strings.Join(names, ", "))
 	}
 

@@ -14,6 +14,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -202,8 +203,13 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 	return name
 }
 
+// podName returns the name of a pod for a document.
+func podName(p *cluster.Pod) simulate.Name {
+	return simulate.Name{Namespace: p.Namespace(), Name: p.Name}
+}
+
 // namesOf names other pods; see nameOf.
-func (b *bench) namesOf(pods []*cluster.Pod) []string { return mapped(pods, b.nameOf) }
+func (b *bench) namesOf(pods []*cluster.Pod) []string { return answer.Mapped(pods, b.nameOf) }
 
 // alterations are changes of a pod, in order.
 type alterations []func(*v1.Pod)
@@ -237,14 +243,12 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 	return e
 }
 
-// removeEdit removes pods. It models removals that happen anyway, and is not published.
 // deletePods deletes pods. If a disruption budget does not allow the deletion, the text mentions it
 // and the edit has no command. The size grows with the number of pods and with the losses: a pod
 // without a replacement, a pod at least as important as the pending one, a violated budget.
 func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
-	e := &edit{delete: pods}
-	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name}
-	e.size = 30 + 10*len(pods)
+	e := &edit{delete: pods, size: 30 + 10*len(pods)}
+	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name, Delete: answer.Mapped(pods, podName)}
 	var commands []string
 	for _, p := range pods {
 		// Sizes only order suggestions. These differences reflect the priorities of users.
@@ -256,7 +260,6 @@ func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 		if p.Class.Priority >= b.pod.Class.Priority {
 			e.size += 10 // it is at least as important
 		}
-		e.Delete = append(e.Delete, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
 		commands = append(commands, "kubectl delete pod -n "+p.Namespace()+" "+p.Name)
 	}
 	if broken := b.brokenBudgets(pods); len(broken) > 0 {
@@ -309,9 +312,6 @@ func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 
 // mergePatch returns the strategic merge patch between two objects; nil if it cannot be computed.
 func mergePatch[T any](before, after any, kind T) json.RawMessage {
-	p, err := strategicpatch.CreateTwoWayMergePatch([]byte(jsonOf(before)), []byte(jsonOf(after)), kind)
-	if err != nil {
-		return nil
-	}
+	p, _ := strategicpatch.CreateTwoWayMergePatch([]byte(jsonOf(before)), []byte(jsonOf(after)), kind)
 	return p
 }

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -206,7 +207,7 @@ type Withheld struct {
 // Command returns the kubectl commands for the changes, joined by &&. It omits changes that kubectl
 // cannot make.
 func (s *Suggestion) Command() string {
-	commands := mapped(s.Changes, func(c Change) string { return c.Command })
+	commands := answer.Mapped(s.Changes, func(c Change) string { return c.Command })
 	return strings.Join(slices.DeleteFunc(commands, func(command string) bool { return command == "" }), " && ")
 }
 

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -227,11 +228,12 @@ func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 			edits = append(edits, e)
 		}
 		// By default, nodes with untolerated taints are counted, and keep the minimum at zero.
-		if c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor {
-			honor := v1.NodeInclusionPolicyHonor
+		if ptr.Deref(c.NodeTaintsPolicy, "") != v1.NodeInclusionPolicyHonor {
 			edits = append(edits, f.onPod("HonorTaints",
 				name+": leave nodes that the pod does not tolerate out of the count (nodeTaintsPolicy: Honor)", 11,
-				func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].NodeTaintsPolicy = &honor }))
+				func(p *v1.Pod) {
+					p.Spec.TopologySpreadConstraints[i].NodeTaintsPolicy = new(v1.NodeInclusionPolicyHonor)
+				}))
 		}
 		// During a rollout, outgoing pods of the old revision are counted with the new ones and
 		// skew the spread.

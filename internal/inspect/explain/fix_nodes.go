@@ -33,7 +33,7 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	sets := map[string]*set{}
 	for _, v := range nodes {
 		list := f.untoleratedBy(plugin, v.node)
-		key := strings.Join(mapped(list, func(t taint) string { return t.ToString() }), ", ")
+		key := strings.Join(answer.Mapped(list, func(t taint) string { return t.ToString() }), ", ")
 		if sets[key] == nil {
 			sets[key] = &set{taints: list}
 		}
@@ -83,8 +83,8 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 		removals = append(removals, t.Key+":"+string(t.Effect)+"-") // in the syntax of kubectl taint
 		switch {
 		case !t.ofState():
-		case isStale(f.w.Node(name), t):
-			stale = true
+		case slices.ContainsFunc(nodehealth.Outdated(f.w.Node(name)), func(o v1.Taint) bool { return t.MatchTaint(&o) }):
+			stale = true // the node is ready, and the taint is of another state
 		default:
 			states = append(states, t.Key)
 		}
@@ -107,11 +107,6 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 		text += ", which is ready: no node-lifecycle controller removes it"
 	}
 	return f.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
-}
-
-// isStale reports whether a ready node has a taint of another state.
-func isStale(n *v1.Node, t taint) bool {
-	return slices.ContainsFunc(nodehealth.Outdated(n), func(outdated v1.Taint) bool { return t.MatchTaint(&outdated) })
 }
 
 // fixCordons proposes uncordoning one of the roomiest nodes, or tolerating cordons like DaemonSets.
@@ -137,12 +132,8 @@ func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 // first, and proposes the first two that help. Nodes of one kind may differ in the label with the
 // node's name.
 func (f *fixer) newNodes(like []verdict) (edits []*edit) {
-	var kinds []*v1.Node
 	kindOf := func(v verdict) cluster.Parts { return cluster.Parts{Labels: v.node.Labels, Size: v.node.Size} }
-	for _, same := range answer.Grouped(like, kindOf) {
-		kinds = append(kinds, f.w.Node(same[0].node.Name))
-	}
-
+	kinds := answer.Mapped(answer.Grouped(like, kindOf), func(same []verdict) *v1.Node { return f.w.Node(same[0].node.Name) })
 	// The smallest node that helps costs the least.
 	slices.SortStableFunc(kinds, func(a, b *v1.Node) int {
 		x, y := a.Status.Allocatable, b.Status.Allocatable
@@ -273,7 +264,7 @@ func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
 // does not concern taints.
 func (f *fixer) untoleratedBy(plugin string, n *cluster.Node) []taint {
 	if p, ok := f.profile.Plugin(plugin).(plugins.TaintNamer); ok {
-		return mapped(p.Untolerated(f.pod, n), func(t *v1.Taint) taint { return taint{t} })
+		return answer.Mapped(p.Untolerated(f.pod, n), func(t *v1.Taint) taint { return taint{t} })
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -104,7 +105,7 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	if f.object.Spec.HostNetwork { // the API server would restore the port
 		return edits
 	}
-	ports := strings.Join(mapped(taken, cluster.Port.String), ", ")
+	ports := strings.Join(answer.Mapped(taken, cluster.Port.String), ", ")
 	return append(edits, f.onPod("DropHostPort", "do not request the host port "+ports, 25, func(p *v1.Pod) {
 		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range list {
@@ -244,11 +245,12 @@ func (f *fixer) fixPriority() []*edit {
 	if f.preempts || profile == nil || !profile.Preemption {
 		return nil
 	}
-	never := f.object.Spec.PreemptionPolicy != nil && *f.object.Spec.PreemptionPolicy == v1.PreemptNever
+	never := ptr.Deref(f.object.Spec.PreemptionPolicy, "") == v1.PreemptNever
 	for _, class := range f.classes {
 		// A lower class does not help. A class of the same value helps only a pod with the policy
 		// Never.
-		if class.Value < f.pod.Class.Priority || class.Value == f.pod.Class.Priority && !never || neverPreempts(class) {
+		if class.Value < f.pod.Class.Priority || class.Value == f.pod.Class.Priority && !never ||
+			ptr.Deref(class.PreemptionPolicy, "") == v1.PreemptNever {
 			continue
 		}
 		text := fmt.Sprintf("give it the priority class %s (%d), so that it preempts ", class.Name, class.Value)
@@ -275,11 +277,6 @@ func (f *fixer) fixPriority() []*edit {
 	e.before = fmt.Sprintf("kubectl create priorityclass %s --value=%d", name, value)
 	e.class = &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
 	return []*edit{e}
-}
-
-// neverPreempts reports whether pods of the class do not preempt.
-func neverPreempts(class *schedulingv1.PriorityClass) bool {
-	return class.PreemptionPolicy != nil && *class.PreemptionPolicy == v1.PreemptNever
 }
 
 // withClass gives the pod a priority class. It returns nil if the pod then preempts no pods,

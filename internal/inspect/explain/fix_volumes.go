@@ -93,32 +93,22 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 			},
 			Spec: v.Ephemeral.VolumeClaimTemplate.Spec,
 		}
-		return &edit{
-			Change: Change{
-				Kind: "DeleteClaim", Object: ref, Command: "kubectl delete pvc -n " + namespace + " " + name,
-				Text: fmt.Sprintf("delete the claim %s, which has the name of the claim of the pod's volume %s, but does not belong to "+
-					"the pod", name, v.Name),
-			},
-			size: 60, set: bindClaim(own),
-		}
+		e := bindEdit("DeleteClaim", ref, fmt.Sprintf("delete the claim %s, which has the name of the claim of the pod's volume %s, "+
+			"but does not belong to the pod", name, v.Name), 60, own)
+		e.Command = "kubectl delete pvc -n " + namespace + " " + name
+		return e
 	case !there:
-		return &edit{
-			Change: Change{Kind: "CreateClaim", Object: ref,
-				Text: fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name)},
-			size: 15, set: bindClaim(&v1.PersistentVolumeClaim{
+		return bindEdit("CreateClaim", ref, fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name), 15,
+			&v1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "new-claim"},
 				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
-			}),
-		}
+			})
 	// A claim being deleted is never bound.
 	case claim.DeletionTimestamp != nil:
 		again := claim.DeepCopy()
 		again.UID = "new-claim"
-		return &edit{
-			Change: Change{Kind: "CreateClaim", Object: ref,
-				Text: fmt.Sprintf("create the claim %s again when its deletion is complete, bound to a volume that every node can reach", name)},
-			size: 20, set: bindClaim(again),
-		}
+		return bindEdit("CreateClaim", ref, fmt.Sprintf("create the claim %s again when its deletion is complete, bound to a volume "+
+			"that every node can reach", name), 20, again)
 	// The claim waits for a volume, and so does the pod.
 	case claim.Spec.VolumeName == "":
 		size := claim.Spec.Resources.Requests[v1.ResourceStorage]
@@ -129,15 +119,12 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 				text = fmt.Sprintf("create the storageclass %s, or a volume of it of %s, for the claim %s", *class, sizeText(size), name)
 			}
 		}
-		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: bindClaim(claim)}
+		return bindEdit("BindClaim", ref, text, 15, claim)
 	}
 
 	if _, there := f.c.Volumes.Get("", claim.Spec.VolumeName); !there {
-		return &edit{
-			Change: Change{Kind: "CreateVolume", Object: "persistentvolume/" + claim.Spec.VolumeName,
-				Text: fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name)},
-			size: 20, set: bindClaim(claim),
-		}
+		return bindEdit("CreateVolume", "persistentvolume/"+claim.Spec.VolumeName,
+			fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name), 20, claim)
 	}
 	return nil
 }
@@ -153,11 +140,8 @@ func (f *fixer) farAway(_ *v1.Volume, name string) *edit {
 	if !there {
 		return nil
 	}
-	return &edit{
-		Change: Change{Kind: "MoveVolume", Object: "persistentvolume/" + volume.Name,
-			Text: fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name)},
-		size: 70, set: bindClaim(claim),
-	}
+	return bindEdit("MoveVolume", "persistentvolume/"+volume.Name,
+		fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name), 70, claim)
 }
 
 // sizeText describes the required size of a volume.
@@ -166,6 +150,12 @@ func sizeText(q resource.Quantity) string {
 		return "any size"
 	}
 	return q.String()
+}
+
+// bindEdit returns a change of a claim or its volume. To try it, the claim is bound to a volume
+// reachable from all nodes.
+func bindEdit(kind, object, text string, size int, claim *v1.PersistentVolumeClaim) *edit {
+	return &edit{Change: Change{Kind: kind, Object: object, Text: text}, size: size, set: bindClaim(claim)}
 }
 
 // bindClaim binds the claim to a volume reachable from all nodes: a network volume without

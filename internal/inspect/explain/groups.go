@@ -194,7 +194,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		preemption := decide.NewPlain(e.c, profile).Preempt(waiting, &decide.Evaluation{Nodes: []decide.NodeVerdict{*v}})
 		preemption.NameDevice(e.c, profile, waiting)
 		report.Preempt = preemption.Message
-		report.Victims = mapped(preemption.Victims, func(v *cluster.Pod) string { return v.Namespace() + "/" + v.Name })
+		report.Victims = answer.Mapped(preemption.Victims, func(v *cluster.Pod) string { return v.Namespace() + "/" + v.Name })
 		if preemption.Node != nil {
 			report.Preempt = "removing " + answer.Count(len(preemption.Victims), "pod") + " of lower priority makes room"
 		}
@@ -287,10 +287,7 @@ type rejection struct {
 // of the shortcuts of a scheduling decision.
 func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 	all := make([]verdict, 0, c.Len())
-	for _, n := range c.Nodes {
-		if n == nil {
-			continue
-		}
+	for _, n := range c.SortedNodes() {
 		v := verdict{node: n}
 		for i := range list {
 			if r := list[i].rejectionOn(n); r != nil {
@@ -299,7 +296,6 @@ func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 		}
 		all = append(all, v)
 	}
-	slices.SortFunc(all, func(a, b verdict) int { return cmp.Compare(a.node.Name, b.node.Name) })
 	return all
 }
 

@@ -72,7 +72,7 @@ func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bo
 		if due := found.Object.DeletionTimestamp; out.Until.Before(due) {
 			out.Until = *due
 		}
-		out.Pods = append(out.Pods, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
+		out.Pods = append(out.Pods, podName(p))
 		out.Preempted = out.Preempted && p.Preempted
 	}
 	return out
@@ -137,12 +137,11 @@ func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 	for _, f := range w.Each() {
 		due := f.Object.DeletionTimestamp
-		if due == nil || f.Pod == nil || f.Pod.Node == nil || len(f.Object.Finalizers) > 0 || w.Now().After(due.Add(overdue)) {
+		if due == nil || f.Pod == nil || f.Pod.Node == nil || len(f.Object.Finalizers) > 0 || w.Now().After(due.Add(overdue)) ||
+			w.HoldsPods(f.Pod.Node.Name) {
 			continue
 		}
-		if !w.HoldsPods(f.Pod.Node.Name) {
-			pods = append(pods, f.Pod)
-		}
+		pods = append(pods, f.Pod)
 	}
 	return pods
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // explainPending explains why the pod is pending and finds helpful changes. Each step depends on
@@ -213,7 +212,7 @@ func (e *explainer) ungateFix(node string) Suggestion {
 
 // ungateEdit removes the pod's scheduling gates.
 func (e *explainer) ungateEdit() *edit {
-	names := mapped(e.object.Spec.SchedulingGates, func(g v1.PodSchedulingGate) string { return g.Name })
+	names := answer.Mapped(e.object.Spec.SchedulingGates, func(g v1.PodSchedulingGate) string { return g.Name })
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	return b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1,
 		func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
@@ -354,7 +353,7 @@ func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod
 	p := &Preemption{Message: found.Message}
 	if found.Node != nil {
 		p.Helps, p.Node, p.Violations = true, found.Node.Name, found.Violations
-		p.Victims = mapped(found.Victims, func(v *cluster.Pod) simulate.Name { return simulate.Name{Namespace: v.Namespace(), Name: v.Name} })
+		p.Victims = answer.Mapped(found.Victims, podName)
 	}
 	e.out.Preemption = p
 	return found.Text()
@@ -386,7 +385,7 @@ func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Eva
 		if failure.Rejector != "" && !slices.Contains(names, failure.Rejector) {
 			names = append(names, failure.Rejector)
 		}
-		q.Wakes = mapped(names, func(name string) Wake { return Wake{Plugin: name, Events: wakesBy(profile, name)} })
+		q.Wakes = answer.Mapped(names, func(name string) Wake { return Wake{Plugin: name, Events: wakesBy(profile, name)} })
 	}
 
 	e.out.Queue = q

@@ -377,5 +377,5 @@ func (s *groupSearch) modelNodes() []string {
 	}
 
 	slices.SortStableFunc(kinds, func(a, b cluster.Parts) int { return cmp.Compare(count[b], count[a]) })
-	return mapped(kinds[:min(len(kinds), mostModels)], func(k cluster.Parts) string { return first[k] })
+	return answer.Mapped(kinds[:min(len(kinds), mostModels)], func(k cluster.Parts) string { return first[k] })
 }

@@ -147,11 +147,11 @@ func (p printer) printScores(e *Explanation) {
 	}
 
 	for _, name := range sortedKeys(plugins) {
-		scores := mapped(e.Scores, func(s Score) string { return fmt.Sprint(s.Scores[name]) })
+		scores := answer.Mapped(e.Scores, func(s Score) string { return fmt.Sprint(s.Scores[name]) })
 		rows = append(rows, append([]string{name}, scores...))
 	}
 
-	totals := mapped(e.Scores, func(s Score) string { return fmt.Sprint(s.Total) })
+	totals := answer.Mapped(e.Scores, func(s Score) string { return fmt.Sprint(s.Total) })
 	p.printColumns(append(rows, append([]string{"TOTAL"}, totals...)))
 	for _, s := range e.Scores {
 		for _, name := range sortedKeys(s.Words) {

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -62,18 +63,19 @@ func (s *search) suggestChanges() []Suggestion {
 	if onlyBy(list, "AddNode", "RaisePriority") {
 		s.combineEdits()
 		list = append(list, s.takeConfirmed()...)
-		slices.SortStableFunc(list, func(a, b Suggestion) int {
-			return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
-		})
+		slices.SortStableFunc(list, Suggestion.compare)
 	}
 	return list[:min(len(list), s.most)]
 }
 
+// compare orders by size, then by text.
+func (s Suggestion) compare(o Suggestion) int {
+	return cmp.Or(cmp.Compare(s.Size, o.Size), cmp.Compare(s.Text, o.Text))
+}
+
 // takeConfirmed rehearses the candidates, smallest first, and returns the confirmed ones.
 func (s *search) takeConfirmed() (list []Suggestion) {
-	slices.SortStableFunc(s.found, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
-	})
+	slices.SortStableFunc(s.found, func(a, b candidate) int { return a.compare(b.Suggestion) })
 	for i := 0; i < len(s.found) && len(list) < s.most; i++ {
 		c := s.found[i]
 		if deleted := deletedPods(c.Suggestion); deleted != nil && slices.ContainsFunc(list, func(o Suggestion) bool {
@@ -107,9 +109,7 @@ func deletedPods(s Suggestion) (pods []simulate.Name) {
 		}
 		pods = append(pods, c.Delete...)
 	}
-	slices.SortFunc(pods, func(a, b simulate.Name) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(pods, simulate.Name.Compare)
 	return pods
 }
 
@@ -173,7 +173,7 @@ func (s *search) offerEdits(edits ...*edit) {
 // reports whether it recorded one.
 func (s *search) keepIfHelps(edits ...*edit) bool {
 	edits = distinctEdits(splitEdits(edits))
-	texts := mapped(edits, func(e *edit) string { return e.Text })
+	texts := answer.Mapped(edits, func(e *edit) string { return e.Text })
 	text := strings.Join(texts, ", and ")
 	slices.Sort(texts)
 	same := strings.Join(texts, "\n") // independent of the order
@@ -308,14 +308,6 @@ func smallestEdits(edits []*edit, most int) []*edit {
 // sortedKeys lists the keys of a map in order. Iterating in this order keeps answers the same from
 // run to run.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// mapped returns the results of a function for the items of a list, in order.
-func mapped[T, U any](list []T, of func(T) U) (results []U) {
-	for _, item := range list {
-		results = append(results, of(item))
-	}
-	return results
-}
 
 // sortRoomiest returns a copy of the nodes sorted by descending free CPU, so that a proposal for
 // the first nodes is likely to help.

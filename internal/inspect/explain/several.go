@@ -169,7 +169,7 @@ func (e *Explanation) Fingerprint() string {
 	if e.Eviction != nil {
 		words = append(words, e.Eviction.Taint, e.Eviction.Due.String())
 	}
-	words = append(words, mapped(e.Suggestions, func(s Suggestion) string { return s.Text })...)
+	words = append(words, answer.Mapped(e.Suggestions, func(s Suggestion) string { return s.Text })...)
 	return strings.Join(words, "\n")
 }
 

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/owned"
 )
@@ -96,15 +98,12 @@ func (p *Player) progress(f *File, n int, at time.Time) {
 }
 
 // ProfilesOf makes the profiles of a configuration in a journal.
-func ProfilesOf(h journal.Header, text []byte) (profiles []cycle.Profile, err error) {
+func ProfilesOf(h journal.Header, text []byte) ([]cycle.Profile, error) {
 	c, err := h.Added.Parse("journal", text)
 	if err != nil {
 		return nil, err
 	}
-	for _, profile := range c.Profiles {
-		profiles = append(profiles, cycle.Profile{Profile: profile})
-	}
-	return profiles, nil
+	return answer.Mapped(c.Profiles, func(p *plugins.Profile) cycle.Profile { return cycle.Profile{Profile: p} }), nil
 }
 
 // Results holds the results of several journals.
@@ -232,10 +231,8 @@ func journalsAt(arg string) (files []string, err error) {
 // a folder has no gap, since old files are removed first. An unreadable file has no gap: playing it
 // reports the reason.
 func findGaps(files []File) {
-	there, older := map[string]bool{}, map[string]bool{}
-	for i := range files {
-		there[filepath.Clean(files[i].Path)] = true
-	}
+	there := sets.New(answer.Mapped(files, func(f File) string { return filepath.Clean(f.Path) })...)
+	older := map[string]bool{}
 	for i := range files {
 		f, dir := &files[i], filepath.Dir(files[i].Path)
 		isFirst := !older[dir]
@@ -246,7 +243,7 @@ func findGaps(files []File) {
 		}
 		file.Close()
 		f.Gap = Gap{Lost: file.lost, ends: file.began}
-		if name := records.Name(file.continues); !file.continues.IsZero() && !isFirst && !there[filepath.Join(dir, name)] {
+		if name := records.Name(file.continues); !file.continues.IsZero() && !isFirst && !there.Has(filepath.Join(dir, name)) {
 			f.Missing = name
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -80,17 +81,7 @@ func (s *scheduler) found(p *pod) Found {
 
 // Each lists all pods, including ended ones, by namespace and name.
 func (w *World) Each() []Found {
-	return w.scheduler.allFound(&w.pods)
-}
-
-// allFound implements World.Each.
-func (s *scheduler) allFound(of *pods) []Found {
-	pods := of.byName()
-	list := make([]Found, len(pods))
-	for i, p := range pods {
-		list[i] = s.found(p)
-	}
-	return list
+	return answer.Mapped(w.pods.byName(), w.scheduler.found)
 }
 
 // PodsOf lists the pods of a workload such as deployment/web by name, excluding pods being deleted.
@@ -100,16 +91,13 @@ func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []Found
-	for _, p := range w.controllers.podsOf(l) {
-		list = append(list, w.scheduler.found(p))
-	}
+	list := answer.Mapped(w.controllers.podsOf(l), w.scheduler.found)
 	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
 	return list, nil
 }
 
-// compare orders by namespace, then by name.
-func (n Name) compare(o Name) int {
+// Compare orders by namespace, then by name.
+func (n Name) Compare(o Name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
 }
 
@@ -159,9 +147,14 @@ func (w *World) MissingTemplate(p *v1.Pod) string {
 	return ""
 }
 
-// Queue lists the pending pods eligible for a try, in queue order. It includes pods in back-off,
-// although pods behind them may be tried first.
-func (w *World) Queue() []*cluster.Pod { return w.scheduler.pendingInOrder() }
+// Queue lists the pending pods eligible for a try, in queue order, without gated pods. It includes
+// pods in back-off, although pods behind them may be tried first.
+func (w *World) Queue() []*cluster.Pod {
+	ready := slices.DeleteFunc(slices.Collect(maps.Values(w.scheduler.pending)),
+		func(p *pod) bool { return w.scheduler.gateReason(p.Pod) != "" })
+	slices.SortFunc(ready, compareQueued)
+	return answer.Mapped(ready, func(p *pod) *cluster.Pod { return p.Pod })
+}
 
 // UntilTurn tries the pods ahead of the named one in the queue and leaves the rest pending. If the
 // named pod is not in the queue, it tries none.

@@ -190,14 +190,13 @@ func (b *bounds) isOverdue(p *v1.Pod) bool {
 // replaceOrAppend returns the list with the object replacing the one of the same namespace and
 // name, or appended if there is none. It does not modify the list's elements.
 func replaceOrAppend[T metav1.Object](list []T, object T) []T {
-	for i, o := range list {
-		if o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() {
-			list = slices.Clone(list)
-			list[i] = object
-			return list
-		}
+	i := slices.IndexFunc(list, func(o T) bool { return o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() })
+	if i < 0 {
+		return append(list, object)
 	}
-	return append(list, object)
+	list = slices.Clone(list)
+	list[i] = object
+	return list
 }
 
 // Validation by LimitRanges. bounds.fillDefaults applies their defaults beforehand, so a pod
@@ -289,7 +288,7 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	for name, most := range rule.MaxLimitRequestRatio {
 		request, limit := a.requests[name], a.limits[name]
 		text := fmt.Sprintf("%s max limit to request ratio per %s is %s", name, rule.Type, most.String())
-		switch ratio := ratioOf(limit, request); {
+		switch ratio := limit.AsApproximateFloat64() / request.AsApproximateFloat64(); {
 		case request.IsZero():
 			fault("%s, but no request is specified or request is 0", text)
 		case limit.IsZero():
@@ -300,12 +299,4 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	}
 
 	return faults
-}
-
-// ratioOf returns limit divided by request; 0 without a request, which is a separate violation.
-func ratioOf(limit, request apiresource.Quantity) float64 {
-	if request.IsZero() {
-		return 0
-	}
-	return limit.AsApproximateFloat64() / request.AsApproximateFloat64()
 }

@@ -60,7 +60,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 	// Place the pods that are already pending first, because they would take room needed by the
 	// moved pods later.
 	w.scheduler.trySettled()
-	costs := costs{allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, pods: &w.pods, nodes: &w.nodes}
+	costs := costs{w}
 	candidates := make([]Cost, 0, len(names))
 	for _, name := range names {
 		if w.nodes.named[name].object.Spec.Unschedulable {
@@ -99,13 +99,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 }
 
 // costs computes the cost of losing nodes. It reverts every trial in the cluster.
-type costs struct {
-	allowed   *allowed
-	scheduler *scheduler
-	budgets   *budgets
-	pods      *pods
-	nodes     *nodes
-}
+type costs struct{ *World }
 
 // cheapestOf returns the index of the candidate with the lowest actual cost. The candidates are
 // sorted by their lower bounds, which assume that all pods find other nodes. The search ends at the
@@ -113,7 +107,7 @@ type costs struct {
 //
 //	Lost     0 0 1 3
 //	Pending  2 0 - -    the second costs least; the third cannot undercut it, and is not tried
-func (k *costs) cheapestOf(candidates []Cost) int {
+func (k costs) cheapestOf(candidates []Cost) int {
 	const most = 64 // maximum number of candidates with an exact cost; among more, the best of these is good enough
 	best := -1
 	for i := range candidates[:min(most, len(candidates))] {
@@ -130,7 +124,7 @@ func (k *costs) cheapestOf(candidates []Cost) int {
 
 // lowerBound returns a lower bound of the cost of losing the node: every field except Pending,
 // which requires scheduling. Like a drain, it ignores static pods and DaemonSet pods.
-func (k *costs) lowerBound(name string) Cost {
+func (k costs) lowerBound(name string) Cost {
 	c := Cost{Node: name}
 	allowed := map[string]int32{}
 	for _, cp := range k.scheduler.c.Node(name).Pods {
@@ -167,7 +161,7 @@ func (k *costs) lowerBound(name string) Cost {
 
 // countHomeless counts the pods of a node that would fit on no other node. It tries the replaceable
 // pods one after the other, and reverts all changes.
-func (k *costs) countHomeless(name string) (count int) {
+func (k costs) countHomeless(name string) (count int) {
 	m := k.nodes.named[name]
 	// As in a drain, the node is only cordoned, not removed.
 	cordoned := m.object.DeepCopy()

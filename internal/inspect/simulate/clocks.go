@@ -213,7 +213,7 @@ func (h *health) reportReady(failing string) {
 		if m.isWatched() || name != failing && slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return OfState(&t) }) {
 			continue
 		}
-		h.nodes.changeNode(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, h.clock.time()) })
+		h.nodes.changeNode(name, func(n *v1.Node) { setReady(n, h.clock.time()) })
 		if !m.dead {
 			h.showLease(name, lastRenewal(name, h.clock.now))
 		}
@@ -230,7 +230,7 @@ func (h *health) reviveNode(name string) {
 	m.dead = false
 	h.report.addEvent(Event{Kind: "NodeRecovered", Node: name})
 	h.nodes.changeNode(name, func(n *v1.Node) {
-		setReady(n, v1.ConditionTrue, h.clock.time())
+		setReady(n, h.clock.time())
 		for i := range n.Status.Conditions {
 			if c := &n.Status.Conditions[i]; c.Type != v1.NodeReady && c.Status == v1.ConditionUnknown {
 				c.Status = v1.ConditionFalse
@@ -240,10 +240,10 @@ func (h *health) reviveNode(name string) {
 	h.showLease(name, h.clock.now)
 }
 
-// setReady sets the node's Ready condition on behalf of its kubelet.
-func setReady(n *v1.Node, status v1.ConditionStatus, now time.Time) {
+// setReady makes the node ready on behalf of its kubelet.
+func setReady(n *v1.Node, now time.Time) {
 	setCondition(n, v1.NodeCondition{
-		Type: v1.NodeReady, Status: status, Reason: "KubeletReady", LastHeartbeatTime: metav1.NewTime(now),
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", LastHeartbeatTime: metav1.NewTime(now),
 		LastTransitionTime: metav1.NewTime(now),
 	})
 }

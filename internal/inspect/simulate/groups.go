@@ -187,7 +187,7 @@ func (s *scheduler) listHeld(g *groups.Group, message string) {
 			held = append(held, p)
 		}
 	}
-	sortQueued(held)
+	slices.SortFunc(held, compareQueued)
 	for _, p := range held {
 		s.report.addDecision(p, Pod{Message: message, Group: g.Name.Name}, true)
 		p.listed = true
@@ -255,7 +255,24 @@ func (w *World) MembersOf(g *groups.Group) []Found {
 // the queue are placed first. It returns nil if the group has no pending pods. It places none of
 // the group's pods.
 func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
-	return w.scheduler.tryGroup(namespace, name)
+	s := &w.scheduler
+	g := s.groupNamed(namespace, name)
+	if g == nil {
+		return nil
+	}
+	var members []*pod
+	for uid := range g.Members {
+		if p := s.pending[uid]; p != nil {
+			members = append(members, p)
+		}
+	}
+	slices.SortFunc(members, compareQueued)
+	// Pods of a live cluster have already been tried. Manifest pods are new, and pods ahead of them
+	// in the queue may be placed first.
+	if len(members) > 0 && !Stored(members[0].object) {
+		s.untilTurn(members[0])
+	}
+	return s.core.TryGroup(g.Name)
 }
 
 // TryGroupWith returns the outcome of an attempt for a group with additional nodes and another spec
@@ -272,27 +289,6 @@ func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv
 		other.Spec = *spec
 		s.showObject(cycle.PodGroups, other)
 		defer s.showObject(cycle.PodGroups, was)
-	}
-	return s.core.TryGroup(g.Name)
-}
-
-// tryGroup implements World.TryGroup.
-func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
-	g := s.groupNamed(namespace, name)
-	if g == nil {
-		return nil
-	}
-	var members []*pod
-	for uid := range g.Members {
-		if p := s.pending[uid]; p != nil {
-			members = append(members, p)
-		}
-	}
-	sortQueued(members)
-	// Pods of a live cluster have already been tried. Manifest pods are new, and pods ahead of them
-	// in the queue may be placed first.
-	if len(members) > 0 && !Stored(members[0].object) {
-		s.untilTurn(members[0])
 	}
 	return s.core.TryGroup(g.Name)
 }

@@ -91,9 +91,7 @@ func (n *nodes) hasSick() bool {
 			return true
 		}
 		for _, c := range m.object.Status.Conditions {
-			bad := c.Type == v1.NodeReady && c.Status != v1.ConditionTrue ||
-				c.Type != v1.NodeReady && conditionTaints[c.Type] != "" && c.Status == v1.ConditionTrue
-			if bad {
+			if c.Type == v1.NodeReady && c.Status != v1.ConditionTrue || conditionTaints[c.Type] != "" && c.Status == v1.ConditionTrue {
 				return true
 			}
 		}

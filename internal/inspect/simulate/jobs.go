@@ -82,10 +82,7 @@ func (c *controllers) goOn(d *Departure) {
 // isDisrupted reports whether the pod has the condition DisruptionTarget: every removal sets it,
 // except deletion by a user. For an initially terminating pod, its status decides.
 func isDisrupted(p *v1.Pod, cause Cause) bool {
-	if cause != ByDeletion && cause != ByTermination {
-		return true
-	}
-	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+	return cause != ByDeletion && cause != ByTermination || slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
 	})
 }

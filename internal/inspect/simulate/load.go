@@ -100,9 +100,9 @@ func (o *operations) loadApplied(set *manifest.Set) {
 	// New quotas count existing pods of their namespace. A pod refused by a quota is charged
 	// nowhere and does not count.
 	var charged []*v1.Pod
-	for _, f := range o.scheduler.allFound(o.pods) {
-		if o.pods.named[Name{f.Object.Namespace, f.Object.Name}].charged {
-			charged = append(charged, f.Object)
+	for _, p := range o.pods.byName() {
+		if p.charged {
+			charged = append(charged, p.object)
 		}
 	}
 

@@ -231,7 +231,7 @@ func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v
 	n.report.addEvent(Event{Kind: "ConditionChanged", Node: name, Message: fmt.Sprintf("%s=%s", kind, status)})
 	n.changeNode(name, func(node *v1.Node) {
 		if disruption.ReadinessOf(node) == "" {
-			setReady(node, v1.ConditionTrue, n.clock.time())
+			setReady(node, n.clock.time())
 		}
 		now := metav1.NewTime(n.clock.time())
 		setCondition(node, v1.NodeCondition{Type: kind, Status: status, LastTransitionTime: now, LastHeartbeatTime: now})

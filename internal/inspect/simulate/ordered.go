@@ -190,7 +190,7 @@ func (s *pods) podsOn(name string) []*pod {
 			list = append(list, known)
 		}
 	}
-	slices.SortFunc(list, func(a, b *pod) int { return nameOf(a).compare(nameOf(b)) })
+	slices.SortFunc(list, compareNames)
 	return list
 }
 
@@ -198,6 +198,6 @@ func (s *pods) podsOn(name string) []*pod {
 // no room.
 func (s *pods) endedOn(node string) []*pod {
 	list := slices.DeleteFunc(slices.Collect(maps.Keys(s.ended)), func(p *pod) bool { return p.object.Spec.NodeName != node })
-	slices.SortFunc(list, func(a, b *pod) int { return nameOf(a).compare(nameOf(b)) })
+	slices.SortFunc(list, compareNames)
 	return list
 }

@@ -86,14 +86,9 @@ type admitted struct {
 	charged bool // the pod is charged to the quotas
 }
 
-// sortQueued sorts pods in scheduling order: by priority, then by age, then by order of addition.
-// kube-scheduler compares the time of queueing instead of the age. Here, all pods present when a
-// world begins are queued simultaneously.
-func sortQueued(pods []*pod) {
-	slices.SortFunc(pods, compareQueued)
-}
-
-// compareQueued implements sortQueued. It never returns 0 for two different pods.
+// compareQueued orders pods as the scheduler tries them: by priority, then by age, then by order of
+// addition. kube-scheduler compares the time of queueing instead of the age. Here, all pods present
+// when a world begins are queued simultaneously. It never returns 0 for two different pods.
 func compareQueued(a, b *pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
 }
@@ -226,14 +221,15 @@ func (s *pods) forgetPod(p *pod) {
 // callers must not modify it.
 func (s *pods) byName() []*pod {
 	if s.sorted == nil {
-		s.sorted = slices.SortedFunc(maps.Values(s.named), func(a, b *pod) int {
-			return nameOf(a).compare(nameOf(b))
-		})
+		s.sorted = slices.SortedFunc(maps.Values(s.named), compareNames)
 	}
 	return s.sorted
 }
 
 func nameOf(p *pod) Name { return Name{p.object.Namespace, p.object.Name} }
+
+// compareNames orders pods by namespace, then by name.
+func compareNames(a, b *pod) int { return nameOf(a).Compare(nameOf(b)) }
 
 // createPod creates a pod through admission: a replacement if replaces is set, otherwise an
 // additional pod, which budgets expect from then on. If admission refuses the pod, createPod

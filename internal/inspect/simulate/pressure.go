@@ -265,7 +265,11 @@ func (k *kubelets) observeNode(node string) {
 	if verdict.Starved != nil && !leaving {
 		why := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates))
 		if why == nil { // measure again only after a pod joins or leaves, or an operation changes the usage
-			k.reportHelpless(node, m, verdict.Starved)
+			if !m.helpless {
+				m.helpless = true
+				k.report.addEvent(Event{Kind: "Note", Node: node,
+					Message: fmt.Sprintf("%s is short, and no pod may be evicted", verdict.Starved.Resource)})
+			}
 			return
 		}
 		k.evictPod(m, k.pods.placed[why.Pod.UID], why)
@@ -275,14 +279,6 @@ func (k *kubelets) observeNode(node string) {
 	// until a pod joins or leaves, which calls lookAt.
 	if len(verdict.Conditions) > 0 {
 		k.lookAt(node, k.clock.now+measureEvery)
-	}
-}
-
-// reportHelpless reports once that the node has no evictable pod.
-func (k *kubelets) reportHelpless(node string, m *measured, starved *pressure.Starved) {
-	if !m.helpless {
-		m.helpless = true
-		k.report.addEvent(Event{Kind: "Note", Node: node, Message: fmt.Sprintf("%s is short, and no pod may be evicted", starved.Resource)})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
@@ -59,9 +60,7 @@ func (p *Pressure) config() (*pressure.Config, error) {
 		c.Transition = p.EvictionPressureTransitionPeriod.Duration
 	}
 
-	if p.EvictionMaxPodGracePeriod != nil {
-		c.MaxPodGrace = *p.EvictionMaxPodGracePeriod
-	}
+	c.MaxPodGrace = ptr.Deref(p.EvictionMaxPodGracePeriod, c.MaxPodGrace)
 	if _, err := c.Thresholds(); err != nil {
 		return nil, errors.New(fieldsOfFlags.Replace(err.Error()))
 	}

@@ -188,8 +188,7 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 		}
 		for _, group := range answer.Grouped(s.Timeline[i:next], func(e Event) string { return e.Kind }) {
 			shown := len(group)
-			// A line "and 1 more" would take as much room as the event.
-			if shown > most+1 {
+			if shown > most+1 { // a line "and 1 more" would take as much room as the event
 				shown = most
 			}
 			above := ""
@@ -308,8 +307,7 @@ func Verdicts(e *decide.Evaluation) []Node {
 		if r := v.Rejection; r != nil {
 			n.Plugin, n.Code, n.Reasons = v.Plugin, r.Code, r.Reasons
 		} else {
-			total := v.Total
-			n.Total = &total
+			n.Total = new(v.Total)
 		}
 		for _, score := range v.Scores {
 			if n.Scores == nil {

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -27,21 +28,13 @@ import (
 // and a check of a plan of new nodes by letting the scheduler place the pods.
 
 // Nodes lists the nodes by name. Callers must not modify them.
-func (w *World) Nodes() (list []*v1.Node) {
-	for _, name := range w.nodes.names() {
-		list = append(list, w.nodes.named[name].object)
-	}
-	return list
+func (w *World) Nodes() []*v1.Node {
+	return answer.Mapped(w.nodes.names(), func(name string) *v1.Node { return w.nodes.named[name].object })
 }
 
 // DaemonSets lists the DaemonSets except those being deleted. Callers must not modify them.
-func (w *World) DaemonSets() (list []*appsv1.DaemonSet) {
-	for _, set := range w.workloads.daemonSets() {
-		if set.DeletionTimestamp == nil {
-			list = append(list, set)
-		}
-	}
-	return list
+func (w *World) DaemonSets() []*appsv1.DaemonSet {
+	return slices.DeleteFunc(slices.Clone(w.workloads.daemonSets()), func(d *appsv1.DaemonSet) bool { return d.DeletionTimestamp != nil })
 }
 
 // DaemonRequests returns the requests of DaemonSet pods on a node, with their number as Pods. The

@@ -89,7 +89,6 @@ func (w *World) Shortfalls() (list []Shortfall) {
 // admission, but creates nothing.
 type shortfalls struct {
 	controllers *controllers
-	pods        *pods
 	bounds      *bounds
 }
 
@@ -301,7 +300,7 @@ func whyNoJobPod(job *batchv1.Job) string {
 // refusalOf returns the reason the API server would refuse another pod of the workload; empty if it
 // would not. It neither creates a pod nor uses up quota.
 func (f *shortfalls) refusalOf(l *workload.Workload) string {
-	p, err := f.pods.admitPod(f.controllers.podOf(l))
+	p, err := f.controllers.pods.admitPod(f.controllers.podOf(l))
 	if err != nil {
 		return err.Error()
 	}

@@ -21,22 +21,6 @@ import (
 // Attempts for selected pods. A request about a pod first tries the pods ahead of it in the queue,
 // so that it sees the cluster at the pod's turn; tryAlone tries a pod that is not in the queue yet.
 
-// pendingInOrder lists the pending pods eligible for a try, in queue order, without gated pods.
-func (s *scheduler) pendingInOrder() []*cluster.Pod {
-	var pods []*pod
-	for _, p := range s.pending {
-		if s.gateReason(p.Pod) == "" {
-			pods = append(pods, p)
-		}
-	}
-	sortQueued(pods)
-	list := make([]*cluster.Pod, len(pods))
-	for i, p := range pods {
-		list[i] = p.Pod
-	}
-	return list
-}
-
 // untilTurn tries the pods ahead of p in the queue, and leaves the rest pending. If p is nil, it
 // tries none. It also stops at the pod's group, which is decided as a whole, and when the queue has
 // no further pod to try now.
@@ -102,7 +86,7 @@ func (s *scheduler) carryOut(action cycle.Action) {
 	case cycle.Bind:
 		s.bindPod(a)
 	case cycle.Remove:
-		s.answerTicket(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket)
 		// Delete the victim after the outcome was reported: the core must receive the outcome
 		// before the victim's update.
 		s.reactions.controllers.preemptPod(a.Victim.UID, s.pending[a.For])
@@ -112,14 +96,14 @@ func (s *scheduler) carryOut(action cycle.Action) {
 			p.SetNominated(*a.Nominate)
 		}
 		if a.Ticket != 0 {
-			s.answerTicket(a.Ticket, cycle.Outcome{})
+			s.answerTicket(a.Ticket)
 		}
 	case cycle.WriteGroup:
 		s.writeGroup(a)
 	case cycle.Preflight:
-		s.answerTicket(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket)
 	case cycle.PreBind:
-		s.answerTicket(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket)
 
 	case cycle.Panicked:
 		// Report the first panic; later ones may be its consequences.
@@ -129,16 +113,14 @@ func (s *scheduler) carryOut(action cycle.Action) {
 	}
 }
 
-// answerTicket reports the outcome of an action to the core.
-func (s *scheduler) answerTicket(ticket cycle.Ticket, o cycle.Outcome) {
-	s.feedEvent(cycle.Answered{Ticket: ticket, Outcome: o})
-}
+// answerTicket reports the success of an action to the core.
+func (s *scheduler) answerTicket(ticket cycle.Ticket) { s.feedEvent(cycle.Answered{Ticket: ticket}) }
 
 // bindPod assigns a node to a pod. If the pod was deleted since the core's decision, bindPod only
 // resolves the ticket.
 func (s *scheduler) bindPod(a cycle.Bind) {
 	p := s.pending[a.Attempt.Pod.UID]
-	s.answerTicket(a.Ticket, cycle.Outcome{})
+	s.answerTicket(a.Ticket)
 	if p == nil {
 		return
 	}
@@ -189,7 +171,7 @@ func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 func (s *scheduler) showCreated() {
 	created := s.created
 	s.created = nil
-	sortQueued(created)
+	slices.SortFunc(created, compareQueued)
 	for _, p := range created {
 		p.turn = len(s.turn) + 1
 		s.turn = append(s.turn, p)

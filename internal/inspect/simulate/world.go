@@ -167,7 +167,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.operations = operations{
 		controllers: &w.controllers, reactions: &w.reactions, bounds: w.bounds, options: &w.options, gangs: gangs,
 	}
-	w.shortfalls = shortfalls{controllers: &w.controllers, pods: &w.pods, bounds: w.bounds}
+	w.shortfalls = shortfalls{controllers: &w.controllers, bounds: w.bounds}
 
 	// The core exists from here on. Pods refer to the other objects, so add those first.
 	w.c = w.scheduler.c

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -73,20 +74,15 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 		Total: Group{Name: "total"}}
 	nodes := w.Cluster().SortedNodes()
 	c.Typical = typicalRequest(nodes)
-	at := map[string]int{}
-
 	for _, n := range nodes {
-		name := groupOf(w, n, by)
-		i, known := at[name]
-		if !known {
-			i = len(c.Groups)
-			at[name] = i
-			c.Groups = append(c.Groups, Group{Name: name})
+		c.Total.addNode(n, c.Typical)
+	}
+	for _, same := range answer.Grouped(nodes, func(n *cluster.Node) string { return groupOf(w, n, by) }) {
+		g := Group{Name: groupOf(w, same[0], by)}
+		for _, n := range same {
+			g.addNode(n, c.Typical)
 		}
-		// A node with a taint tolerated only by some pods is closed to a plain pod.
-		closed := n.Taints.Unschedulable || rules.Untolerated(n.Taints.Taints, nil, rules.KeepsOff) != nil
-		c.Groups[i].addNode(n, closed, c.Typical)
-		c.Total.addNode(n, closed, c.Typical)
+		c.Groups = append(c.Groups, g)
 	}
 
 	slices.SortStableFunc(c.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
@@ -138,7 +134,9 @@ func medianOf(list []int64) int64 {
 
 // addNode adds a node to the group. A node without room for a typical pod's memory strands its CPU,
 // and vice versa.
-func (g *Group) addNode(n *cluster.Node, closed bool, typical Room) {
+func (g *Group) addNode(n *cluster.Node, typical Room) {
+	// A node with a taint tolerated only by some pods is closed to a plain pod.
+	closed := n.Taints.Unschedulable || rules.Untolerated(n.Taints.Taints, nil, rules.KeepsOff) != nil
 	size := Room{n.Size.MilliCPU, n.Size.Memory, n.Size.Pods}
 	used := Room{n.Requested.MilliCPU, n.Requested.Memory, int64(len(n.Pods))}
 	free := Room{max(size.CPU-used.CPU, 0), max(size.Memory-used.Memory, 0), max(size.Pods-used.Pods, 0)}

@@ -159,14 +159,13 @@ func mergeWorkloads(all []Workload) (kept []Workload) {
 	slices.SortFunc(all, func(a, b Workload) int { // oldest first
 		return cmp.Or(a.Since.Compare(b.Since.Time), cmp.Compare(a.Pods[0], b.Pods[0]))
 	})
-	at := map[key]int{}
-	for _, one := range all {
-		k := key{one.Namespace, one.Name, one.Reason, one.Plugin, one.State, one.Nodes}
-		if i, known := at[k]; known {
-			kept[i].Pods = append(kept[i].Pods, one.Pods...)
-			continue
+	for _, same := range answer.Grouped(all, func(w Workload) key {
+		return key{w.Namespace, w.Name, w.Reason, w.Plugin, w.State, w.Nodes}
+	}) {
+		one := same[0]
+		for _, other := range same[1:] {
+			one.Pods = append(one.Pods, other.Pods...)
 		}
-		at[k] = len(kept)
 		kept = append(kept, one)
 	}
 	return kept
@@ -187,9 +186,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found, source s
 		Namespace: oldest.Namespace, Name: name, Since: oldest.CreationTimestamp, State: e.State, Of: e.Nodes, Message: e.Message,
 		For: simulate.Seconds(max(w.Now().Sub(oldest.CreationTimestamp.Time), 0)),
 	}
-	for _, p := range pods {
-		one.Pods = append(one.Pods, p.Object.Name)
-	}
+	one.Pods = answer.Mapped(pods, func(f simulate.Found) string { return f.Object.Name })
 	// Replace the general summary of package explain with something shorter if available.
 	one.Reason = e.Summary
 	made := slices.IndexFunc(w.Pods(), func(d simulate.Pod) bool {

@@ -174,11 +174,8 @@ func (s *Fragmentation) Write(out io.Writer, format string) error {
 }
 
 // Names returns the groups.
-func (s *Fragmentation) Names() (names []string) {
-	for i := range s.Groups {
-		names = append(names, s.By+"/"+s.Groups[i].Name)
-	}
-	return names
+func (s *Fragmentation) Names() []string {
+	return answer.Mapped(s.Groups, func(d Devices) string { return s.By + "/" + d.Name })
 }
 
 // Fingerprint holds the parts of the report whose changes are shown: the groups, the total and the
@@ -206,9 +203,7 @@ func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 		list = list[:mostGroups]
 	}
 
-	for i := range list {
-		rows = append(rows, list[i].tableRow())
-	}
+	rows = append(rows, answer.Mapped(list, Devices.tableRow)...)
 	if len(s.Groups) > 1 {
 		rows = append(rows, s.Total.tableRow())
 	}
@@ -256,7 +251,7 @@ func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 }
 
 // tableRow returns a group's row, in devices.
-func (d *Devices) tableRow() []string {
+func (d Devices) tableRow() []string {
 	return []string{
 		d.Name, fmt.Sprint(d.Nodes), showDevices(d.Size), showDevices(d.Free), showDevices(d.Usable), showDevices(d.Left), d.bar(),
 	}
@@ -268,7 +263,7 @@ const barWidth = 30
 // bar draws the devices.
 //
 //	###############.........xxxxxx    half is taken, 30 % usable, the rest free and of no use
-func (d *Devices) bar() string {
+func (d Devices) bar() string {
 	if d.Size == 0 {
 		return ""
 	}

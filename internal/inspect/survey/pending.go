@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	helper "k8s.io/component-helpers/resource"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -89,29 +90,26 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.workload, b.workload),
 			cmp.Compare(groups[a][0].Object.Name, groups[b][0].Object.Name))
 	})
-	shared := rehearsals{left: explain.RehearsedPods, size: explain.Size(w)}
-	for i, k := range keys {
-		if i == 0 || k.namespace != keys[i-1].namespace {
-			shared.namespaces++
-		}
-	}
-	for i, k := range keys {
-		if i == 0 || k.namespace != keys[i-1].namespace {
-			shared.begin()
-		}
-		for _, pods := range byTurn(w, groups[k]) {
-			// The oldest pod, which has been pending for the longest, represents the entry.
-			slices.SortStableFunc(pods, func(a, b simulate.Found) int {
-				return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
-			})
-			if shared.isLast() {
-				p.Notes = append(p.Notes, fmt.Sprintf("%s: changes that help were searched for the first %d entries only", k.namespace, shared.entries))
+	namespaces := answer.Grouped(keys, func(k key) string { return k.namespace })
+	shared := rehearsals{left: explain.RehearsedPods, size: explain.Size(w), namespaces: len(namespaces)}
+	for _, keys := range namespaces {
+		shared.begin()
+		for _, k := range keys {
+			for _, pods := range byTurn(w, groups[k]) {
+				// The oldest pod, which has been pending for the longest, represents the entry.
+				slices.SortStableFunc(pods, func(a, b simulate.Found) int {
+					return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
+				})
+				if shared.isLast() {
+					p.Notes = append(p.Notes, fmt.Sprintf("%s: changes that help were searched for the first %d entries only",
+						k.namespace, shared.entries))
+				}
+				one, err := newWorkload(w, k.workload, pods, source, shared.next())
+				if err != nil {
+					return nil, err
+				}
+				p.Workloads = append(p.Workloads, *one)
 			}
-			one, err := newWorkload(w, k.workload, pods, source, shared.next())
-			if err != nil {
-				return nil, err
-			}
-			p.Workloads = append(p.Workloads, *one)
 		}
 	}
 	// Merge the entries of a workload's classes that are pending for the same reason.

@@ -81,10 +81,8 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	for _, note := range p.Notes {
 		page.Line("\n%s", note)
 	}
-	workloads := map[[2]string]bool{}
-	for i := range p.Workloads { // a workload has several lines if its pods are pending for several reasons
-		workloads[[2]string{p.Workloads[i].Namespace, p.Workloads[i].Name}] = true
-	}
+	// A workload has several lines if its pods are pending for several reasons.
+	workloads := answer.Grouped(p.Workloads, func(w Workload) [2]string { return [2]string{w.Namespace, w.Name} })
 	missing := ""
 	if p.Missing > 0 {
 		missing = fmt.Sprintf(" and %d missing", p.Missing)
@@ -130,11 +128,8 @@ func (e *Evictions) Write(out io.Writer, format string) error {
 }
 
 // Names returns the pods due for eviction.
-func (e *Evictions) Names() (names []string) {
-	for i := range e.Evictions {
-		names = append(names, "pod/"+e.Evictions[i].Name)
-	}
-	return names
+func (e *Evictions) Names() []string {
+	return answer.Mapped(e.Evictions, func(v Eviction) string { return "pod/" + v.Name })
 }
 
 // writeForPeople writes the pods in order of time. Without wide, it writes only the first ones.
@@ -182,11 +177,8 @@ func (c *Capacity) Write(out io.Writer, format string) error {
 }
 
 // Names returns the nodes, zones or shapes.
-func (c *Capacity) Names() (names []string) {
-	for i := range c.Groups {
-		names = append(names, c.By+"/"+c.Groups[i].Name)
-	}
-	return names
+func (c *Capacity) Names() []string {
+	return answer.Mapped(c.Groups, func(g Group) string { return c.By + "/" + g.Name })
 }
 
 // mostGroups limits the groups listed without -o wide. Twenty rows fit on a screen with the header

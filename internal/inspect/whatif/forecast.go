@@ -208,10 +208,8 @@ func (f *Forecast) Refused() (list []simulate.Blocked) {
 func (f *Forecast) Holds(condition string) bool {
 	switch condition {
 	case "pending":
-		if f.Provision != nil && len(f.Provision.Pending) > 0 {
-			return true
-		}
-		return slices.ContainsFunc(f.Pending, func(w Waiting) bool { return !w.Anyway }) ||
+		return f.Provision != nil && len(f.Provision.Pending) > 0 ||
+			slices.ContainsFunc(f.Pending, func(w Waiting) bool { return !w.Anyway }) ||
 			slices.ContainsFunc(f.Leaving, func(l Leaving) bool { return l.Fate == simulate.Waits })
 	case "evicted":
 		return slices.ContainsFunc(f.Leaving, func(l Leaving) bool {

@@ -30,9 +30,7 @@ type applied struct {
 // compareWith separates the pods that leave because of the operations from the pods that also leave
 // without them. departed is the number of departures before the first step.
 func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, done applied) {
-	for _, d := range w.Departures()[:departed] { // victims of currently pending pods
-		f.Anyway = append(f.Anyway, leavingOf(d))
-	}
+	f.Anyway = answer.Mapped(w.Departures()[:departed], leavingOf) // victims of currently pending pods
 	departures := w.Departures()[departed:]
 	f.Spared = base.sparedPods(w, departures)
 	var caused []*simulate.Departure
@@ -47,11 +45,7 @@ func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, 
 		f.Leaving = append(f.Leaving, l)
 	}
 	f.Later = base.laterEvictions(w)
-	for _, d := range done.drains {
-		f.Drains = append(f.Drains, Drain{
-			Nodes: d.Nodes, Refused: d.Refused, Ignored: d.Ignored, Terminating: d.Terminating, Blocked: d.Blocked, Waited: d.Waited,
-		})
-	}
+	f.Drains = answer.Mapped(done.drains, func(d *simulate.Drained) Drain { return Drain(*d) })
 	f.sumBudgets(done.held, done.drains, caused)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -82,13 +83,8 @@ func (p printer) printRefused(list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
 	}
-	nodes := map[string]bool{}
-	for _, b := range list {
-		nodes[b.Node] = true
-	}
-
 	// One reason may keep several nodes from being drained.
-	names := slices.Sorted(maps.Keys(nodes))
+	names := sets.List(sets.New(answer.Mapped(list, func(b simulate.Blocked) string { return b.Node })...))
 	p.Alarm("kubectl drain refuses to begin on %s because of %s. The nodes are cordoned, and nothing is drained.",
 		answer.List(len(names), func(i int) string { return names[i] }), answer.Count(len(list), "pod"))
 	// Hundreds of pods are usually refused for one or two reasons.

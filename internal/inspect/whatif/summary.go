@@ -203,11 +203,7 @@ func textOf(after simulate.Seconds) string { return answer.Duration(time.Duratio
 // utilisationOf returns the cluster's current utilisation.
 func utilisationOf(w *simulate.World) Utilisation {
 	u := Utilisation{Pending: len(pendingPods(w))}
-	for _, n := range w.Cluster().Nodes {
-		// Indexes of removed nodes stay empty.
-		if n == nil {
-			continue
-		}
+	for _, n := range w.Cluster().SortedNodes() {
 		u.Nodes++
 		u.Pods += len(n.Pods)
 		if len(n.Pods) == 0 {
@@ -271,22 +267,17 @@ type reason struct {
 
 // reasonsOf groups pending pods by pod group and reason, in order of first occurrence.
 func reasonsOf(list []Waiting) (reasons []reason) {
-	at := map[[2]string]int{} // index by group and message
-	for _, w := range list {
-		// The pod's name in a refusal would make every reason unique.
-		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)),
-			"not tried yet")}
+	groupAndMessage := func(w Waiting) [2]string {
+		of := ""
 		if w.Group != "" {
-			r.of = " of podgroup " + w.Namespace + "/" + w.Group
+			of = " of podgroup " + w.Namespace + "/" + w.Group
 		}
-		// Print one paragraph for each group and reason.
-		key := [2]string{r.of, r.message}
-		i, known := at[key]
-		if !known {
-			i, reasons = len(reasons), append(reasons, r)
-			at[key] = i
-		}
-		reasons[i].pods = append(reasons[i].pods, w.Namespace+"/"+w.Name)
+		// The pod's name in a refusal would make every reason unique.
+		return [2]string{of, cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)), "not tried yet")}
+	}
+	for _, same := range answer.Grouped(list, groupAndMessage) {
+		key, pods := groupAndMessage(same[0]), answer.Mapped(same, func(w Waiting) string { return w.Namespace + "/" + w.Name })
+		reasons = append(reasons, reason{key[0], key[1], pods})
 	}
 	return reasons
 }

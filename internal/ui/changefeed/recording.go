@@ -135,17 +135,14 @@ func (p *player) playUntil(at time.Time) error {
 		// for the next call.
 		if p.ahead == nil {
 			step, err, more := p.next()
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case !more:
-				p.showAt(p.at)
-				p.showAt(at)
-				return nil
 			}
-			p.ahead = &step
+			if more {
+				p.ahead = &step
+			}
 		}
-		if p.ahead.At.After(at) {
+		if p.ahead == nil || p.ahead.At.After(at) {
 			p.showAt(p.at)
 			p.showAt(at)
 			return nil

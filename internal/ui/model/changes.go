@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // This file computes the shown state: it updates the marked rows, and returns the difference to the
@@ -212,9 +214,7 @@ func (c *Cluster) State(now time.Time) *Delta {
 		}
 	}
 
-	for _, uid := range c.departures.order {
-		d.Departures = append(d.Departures, *c.departures.byPod[uid])
-	}
+	d.Departures = answer.Mapped(c.departures.order, func(uid types.UID) Departure { return *c.departures.byPod[uid] })
 	d.Queue.Rows = slices.AppendSeq(d.Queue.Rows, maps.Values(c.queue))
 	for _, g := range c.groups {
 		if g.shown != (Group{}) {

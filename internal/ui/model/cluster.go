@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
@@ -40,7 +41,7 @@ type Cluster struct {
 	// claims holds the existing ResourceClaims with the number of the last list that contained
 	// them.
 	claims map[types.NamespacedName]uint32
-	served map[string]bool // scheduler names; empty: unknown
+	served sets.Set[string] // scheduler names; empty: unknown
 
 	// These fields are the numbers of the current lists.
 	nodeList, podList, groupList, claimList uint32
@@ -77,7 +78,7 @@ func New() *Cluster {
 		core:  eviction.New(eviction.Options{InFlight: 1}),
 		nodes: map[string]*node{}, pods: map[types.UID]*Pod{}, names: map[types.NamespacedName]types.UID{},
 		dirtyNodes: map[string]bool{}, dirtyPods: map[types.UID]bool{},
-		claims: map[types.NamespacedName]uint32{}, served: map[string]bool{},
+		claims: map[types.NamespacedName]uint32{},
 		groups: map[types.NamespacedName]*group{}, dirtyGroups: map[types.NamespacedName]bool{},
 		queue: map[types.UID]Waiting{}, evictions: map[types.UID]Leaving{},
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // NodeInfo is the stored part of a node's object. It shares maps and slices with the object, and is
@@ -32,18 +33,13 @@ type NodeInfo struct {
 
 // NodeOf extracts the stored part of an object. The object must not be changed afterwards.
 func NodeOf(object *v1.Node) *NodeInfo {
-	n := &NodeInfo{
+	return &NodeInfo{
 		eviction: eviction.NodeOf(object), zone: object.Labels[v1.LabelTopologyZone], cordoned: object.Spec.Unschedulable,
 		roll:   cutText(object.Annotations[execute.RollAnnotation]),
 		labels: object.Labels, taints: object.Spec.Taints, conditions: object.Status.Conditions, allocatable: object.Status.Allocatable,
 		capacity: object.Status.Capacity, system: object.Status.NodeInfo, created: object.CreationTimestamp.UnixMilli(),
+		ready: string(disruption.ReadinessOf(object)),
 	}
-	for i := range n.conditions {
-		if n.conditions[i].Type == v1.NodeReady {
-			n.ready = string(n.conditions[i].Status)
-		}
-	}
-	return n
 }
 
 // troubleConditions names the conditions, other than Ready, that show a problem by being true. The

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 
@@ -188,10 +189,7 @@ func (p *Pod) waitingRow() Waiting {
 // Serve replaces the names of the schedulers served by Berth. An empty list means that the names
 // are unknown; then no pod counts as unserved.
 func (c *Cluster) Serve(schedulers []string) {
-	served := map[string]bool{}
-	for _, name := range schedulers {
-		served[name] = true
-	}
+	served := sets.New(schedulers...)
 	// Serve is called every few seconds, but the names rarely change.
 	if maps.Equal(served, c.served) {
 		return
@@ -204,7 +202,7 @@ func (c *Cluster) Serve(schedulers []string) {
 // a scheduler is still expected to try it. A pod with a missing claim is kept out of the queue and
 // does not get the condition.
 func (c *Cluster) whyUntried(p *Pod) string {
-	if len(c.served) > 0 && !c.served[p.scheduler] {
+	if len(c.served) > 0 && !c.served.Has(p.scheduler) {
 		return fmt.Sprintf("it is for the scheduler %q, which Berth does not serve here", p.scheduler)
 	}
 	if p.claimFault != "" {

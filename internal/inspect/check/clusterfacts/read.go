@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/inspect/check"
@@ -49,9 +50,7 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 	if groups, err := client.Discovery().ServerGroups(); err != nil {
 		r.missed("API groups", err)
 	} else {
-		for _, group := range groups.Groups {
-			r.facts.Groups = append(r.facts.Groups, group.Name)
-		}
+		r.facts.Groups = answer.Mapped(groups.Groups, func(g metav1.APIGroup) string { return g.Name })
 	}
 
 	r.objects(ctx)
@@ -334,7 +333,5 @@ func (r *reader) configuration(ctx context.Context) {
 	}
 
 	r.facts.SchedulerLease = file.LeaderElection.ResourceNamespace + "/" + file.LeaderElection.ResourceName
-	for _, profile := range file.Profiles {
-		r.facts.SchedulerNames = append(r.facts.SchedulerNames, profile.SchedulerName)
-	}
+	r.facts.SchedulerNames = answer.Mapped(file.Profiles, func(p struct{ SchedulerName string }) string { return p.SchedulerName })
 }
