@@ -75,8 +75,8 @@ func (s *attempts) requeueUnschedulable(a *podAttempt, w *unschedulableReason, n
 	s.report(a.item, v1.PodReasonUnschedulable, w.message, nominate, s.preemptions.nominationTicket(a.Pod.UID))
 }
 
-// unschedulable is implemented by errors that represent a plugin's verdict rather than a failure.
-type unschedulable interface {
+// pluginVerdict is implemented by errors that represent a plugin's verdict rather than a failure.
+type pluginVerdict interface {
 	error
 	Unschedulable() bool
 }
@@ -86,7 +86,7 @@ type unschedulable interface {
 // error representing a plugin's verdict is reported as Unschedulable, but the pod also backs off.
 func (s *attempts) requeueFailed(a *podAttempt, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
-	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
+	if refused := (pluginVerdict)(nil); errors.As(err, &refused) && refused.Unschedulable() {
 		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
 	}
 	s.observer().Attempted(a.Profile, result, s.clock().Sub(a.watch))

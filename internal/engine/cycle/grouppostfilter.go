@@ -95,13 +95,13 @@ func (a *groupAttempt) runOutOfTree(by GroupPostFilterer) groupPostFilterOutcome
 func (a *groupAttempt) preemptByPlan() groupPostFilterOutcome {
 	began := a.clock()
 	plan := a.planRoom()
-	outcome := outcomeOf(a.attempt, plan)
+	outcome := searchOutcome(a.attempt, plan)
 	a.observePlan(plan, outcome, a.clock().Sub(began))
 	return groupPostFilterOutcome{plan: plan, toMembers: a.words().wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
 }
 
-// outcomeOf returns the result of the search for victims.
-func outcomeOf(attempt *gang.Attempt, plan *gang.RoomPlan) PreemptionOutcome {
+// searchOutcome returns the result of the search for victims.
+func searchOutcome(attempt *gang.Attempt, plan *gang.RoomPlan) PreemptionOutcome {
 	switch {
 	case plan != nil:
 		return FoundVictims
@@ -243,7 +243,7 @@ func (t *treeAttempt) planRoom() *gang.RoomPlan {
 	t.shortened = t.shortened || plan == nil && shortened
 
 	if lead := t.leaves[0]; !lead.trial {
-		lead.observePlan(plan, outcomeOf(all, plan), t.clock().Sub(began))
+		lead.observePlan(plan, searchOutcome(all, plan), t.clock().Sub(began))
 	}
 	return plan
 }

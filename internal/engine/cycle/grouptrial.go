@@ -96,7 +96,7 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 			nodes = nodesByPod(plan.Places)
 			of.describePlan(said, plan, nodes)
 		} else if t.root == nil && of.profile.GroupPreemption {
-			of.unhelped = of.words().wordsOf(outcomeOf(of.attempt, nil))
+			of.unhelped = of.words().wordsOf(searchOutcome(of.attempt, nil))
 		}
 	}
 	for _, m := range of.members {
