@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 )
 
 // resolvePriority resolves the pod's class, or the default class, to a number. Users never set the
@@ -60,14 +61,10 @@ type freshClasses interface {
 // priorityOf returns the priority and policy of a class's pods; nil means no class. The API server
 // defaults a class's policy, but files may lack it.
 func priorityOf(class *schedulingv1.PriorityClass) (value int32, policy v1.PreemptionPolicy) {
-	policy = v1.PreemptLowerPriority
 	if class == nil {
-		return 0, policy
+		return 0, v1.PreemptLowerPriority
 	}
-	if class.PreemptionPolicy != nil {
-		policy = *class.PreemptionPolicy
-	}
-	return class.Value, policy
+	return class.Value, ptr.Deref(class.PreemptionPolicy, v1.PreemptLowerPriority)
 }
 
 // differs reports whether the pod already has a different priority or policy.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -134,11 +135,7 @@ func lostNode(r *request, taint string, configured *int64, annotation string) er
 		}
 	}
 
-	seconds := int64(defaultSeconds)
-	if configured != nil {
-		seconds = *configured
-	}
-
+	seconds := ptr.Deref(configured, defaultSeconds)
 	if text, set := r.namespace.Annotations[annotation]; set {
 		value, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || value < 0 {

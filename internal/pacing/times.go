@@ -41,3 +41,12 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
+
+// Signal puts an element into a channel with room for one, unless it already has one. Any number of
+// signals wakes the receiver once.
+func Signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}

@@ -272,12 +272,7 @@ func setBundle(webhook string, client *admissionregistrationv1.WebhookClientConf
 // signals.
 func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 	touched := make(chan struct{}, 1)
-	touch := func(any) {
-		select {
-		case touched <- struct{}{}:
-		default:
-		}
-	}
+	touch := func(any) { pacing.Signal(touched) }
 	// Watch only these objects by name, so that the webhook's role need not permit more.
 	factory := informers.NewSharedInformerFactoryWithOptions(w.client, 0, informers.WithNamespace(w.options.Namespace),
 		informers.WithTweakListOptions(func(list *metav1.ListOptions) {

@@ -70,14 +70,18 @@ func (e *Evictions) Step(now time.Time, event eviction.Event) {
 	}
 }
 
+// watchPod returns the record of a pod, and begins it if needed.
+func (e *Evictions) watchPod(pod *eviction.Pod) *watched {
+	if e.pods[pod.UID] == nil {
+		e.pods[pod.UID] = &watched{name: pod.Name}
+	}
+	return e.pods[pod.UID]
+}
+
 // noteLeaving records that a pod terminates. The mark may be observed later, until the pod is
 // judged.
 func (e *Evictions) noteLeaving(now time.Time, pod *eviction.Pod) {
-	w := e.pods[pod.UID]
-	if w == nil {
-		w = &watched{name: pod.Name}
-		e.pods[pod.UID] = w
-	}
+	w := e.watchPod(pod)
 	if w.left.IsZero() {
 		w.left = now
 	}
@@ -90,11 +94,7 @@ func (e *Evictions) judgeDue(now time.Time) {
 		if !due.IsDue(now) {
 			continue
 		}
-		w := e.pods[pod.UID]
-		if w == nil {
-			w = &watched{name: pod.Name}
-			e.pods[pod.UID] = w
-		}
+		w := e.watchPod(&pod)
 		// Only an earlier event can be the reason for the pod's leaving.
 		if w.left.IsZero() || !due.At.After(w.left.Add(Same)) {
 			w.due, w.dueAt = due, now

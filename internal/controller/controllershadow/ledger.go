@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 const (
@@ -156,14 +158,9 @@ func (l *Ledger) addDecision(d Decision) {
 // by the time between the two sides. Of equal differences, the older ones are kept. Dropped
 // differences remain in the counts.
 func widestFirst(list []Decision) []Decision {
-	alone := func(d *Decision) int {
-		if d.Outcome == OnlyBerth || d.Outcome == OnlyOther {
-			return 0
-		}
-		return 1
-	}
+	both := func(d *Decision) bool { return d.Outcome != OnlyBerth && d.Outcome != OnlyOther }
 	slices.SortStableFunc(list, func(a, b Decision) int {
-		return cmp.Or(cmp.Compare(alone(&a), alone(&b)), cmp.Compare(math.Abs(b.LagSeconds), math.Abs(a.LagSeconds)))
+		return cmp.Or(rules.FalseFirst(both(&a), both(&b)), cmp.Compare(math.Abs(b.LagSeconds), math.Abs(a.LagSeconds)))
 	})
 	return list[:min(len(list), most)]
 }

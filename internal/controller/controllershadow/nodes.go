@@ -192,8 +192,7 @@ func (n *Nodes) answerWrite(ticket response.Ticket, name string, write func(*nod
 		return nodehealth.Answered{Ticket: ticket, Outcome: response.Gone}
 	}
 	write(known)
-	copied := n.copyNode(known)
-	return nodehealth.Answered{Ticket: ticket, Node: &copied}
+	return nodehealth.Answered{Ticket: ticket, Node: new(n.copyNode(known))}
 }
 
 // ownTaints returns the taints managed by node health, in a new list.

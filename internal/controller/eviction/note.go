@@ -5,6 +5,7 @@ package eviction
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,15 +36,11 @@ const settled = 2 * time.Second
 // notesInFlight bounds concurrent writes of notes: they must not delay evictions.
 const notesInFlight = 4
 
-// parseNote parses a note; ok is false if text is empty or invalid.
+// parseNote parses a note; ok is false if text is empty or invalid. A note that was not written by
+// Berth is treated like a missing note.
 func parseNote(text string) (n note, ok bool) {
-	if text == "" {
-		return note{}, false
-	}
-	if json.Unmarshal([]byte(text), &n) != nil {
-		return note{}, false // not written by Berth; treated like a missing note
-	}
-	return n, true
+	err := json.Unmarshal([]byte(text), &n)
+	return n, err == nil
 }
 
 // wantedNote returns the note needed by a new Core to determine the same times, or "" if it needs
@@ -72,15 +69,7 @@ func saysTheSame(a, b string) bool {
 	}
 	x, okX := parseNote(a)
 	y, okY := parseNote(b)
-	if !okX || !okY || !x.Of.Equal(y.Of) || len(x.Since) != len(y.Since) {
-		return false
-	}
-	for id, t := range x.Since {
-		if u, ok := y.Since[id]; !ok || !u.Equal(t) {
-			return false
-		}
-	}
-	return true
+	return okX && okY && x.Of.Equal(y.Of) && maps.EqualFunc(x.Since, y.Since, time.Time.Equal)
 }
 
 // notes holds the nodes with a note that differs from the wanted note.

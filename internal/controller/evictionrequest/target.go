@@ -12,6 +12,7 @@ import (
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -289,10 +290,7 @@ func (t *target) labels(e *lifecyclev1alpha1.Eviction) *lifecyclev1alpha1.Evicti
 	for name, role := range roles {
 		if e.Labels[name] != role {
 			e = e.DeepCopy()
-			if e.Labels == nil {
-				e.Labels = map[string]string{}
-			}
-			maps.Copy(e.Labels, roles)
+			e.Labels = labels.Merge(e.Labels, roles)
 			return e
 		}
 	}

@@ -149,8 +149,7 @@ func saveNode(n *node) NodeState {
 		Queued: n.queued, Writing: n.writing, Status: n.status, Spec: n.spec, Pods: n.pods, NotYet: n.notYet, Later: n.later,
 	}
 	if n.zone != nil {
-		name := n.zone.name
-		s.In = &name
+		s.In = new(n.zone.name)
 	}
 	return s
 }

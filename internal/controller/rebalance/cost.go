@@ -7,6 +7,7 @@ import (
 	"cmp"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
@@ -62,8 +63,8 @@ func (pt *protections) costOf(p *pod) Cost {
 // ownCost returns the cost except for the budget and its remaining disruptions.
 func (pt *protections) ownCost(p *pod) Cost {
 	c := Cost{
-		Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
-		Stateful: rules.ControllerKind(p.object) == rules.StatefulSet,
+		Priority: p.Class.Priority, Stateful: rules.ControllerKind(p.object) == rules.StatefulSet,
+		GraceSeconds: ptr.Deref(p.object.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds),
 	}
 	c.Sole = pt.w.countSiblings(p) == 1 && !rules.IsTerminal(p.object)
 
@@ -76,10 +77,6 @@ func (pt *protections) ownCost(p *pod) Cost {
 	c.DeletionCost = rules.DeletionCost(p.object)
 	if disruption.IsReady(p.object) {
 		c.AgeSeconds = max(int64(disruption.AgeOf(p.object, pt.w.now).Seconds()), 0)
-	}
-
-	if g := p.object.Spec.TerminationGracePeriodSeconds; g != nil {
-		c.GraceSeconds = *g
 	}
 	c.avoid = prefersNoEviction(p)
 	return c

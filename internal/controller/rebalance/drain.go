@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -326,11 +327,5 @@ func (w *world) forgetLeaving(nodes []string) {
 // graceOf returns the pod's effective grace period, in seconds. With 0 the pod is killed
 // immediately.
 func (leaving *Leaving) graceOf(object *v1.Pod) int64 {
-	switch {
-	case leaving.Grace != nil:
-		return *leaving.Grace
-	case object.Spec.TerminationGracePeriodSeconds != nil:
-		return *object.Spec.TerminationGracePeriodSeconds
-	}
-	return v1.DefaultTerminationGracePeriodSeconds
+	return ptr.Deref(cmp.Or(leaving.Grace, object.Spec.TerminationGracePeriodSeconds), v1.DefaultTerminationGracePeriodSeconds)
 }

@@ -160,8 +160,7 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	}
 	byDefault := !l.isHard() && len(p.Spec().TopologySpreadConstraints) == 0
 	for i := range constraints {
-		one := constraints[i]
-		c := &one
+		c := new(constraints[i])
 		if byDefault { // without a requested skew, the scheduler simply prefers more even nodes
 			c.MaxSkew = 1
 		}

@@ -4,6 +4,7 @@
 package rebalance
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -114,15 +115,13 @@ func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 		if m.To == "" {
 			to = "(removed)"
 		}
-		why := m.Detail
-		if m.Attempt != "" {
-			why = m.Attempt
-		}
 		cost := m.Cost.String()
 		if m.Surge != nil {
 			cost = "surge, " + cost
 		}
-		rows = append(rows, []string{strconv.Itoa(m.Number), m.Namespace + "/" + m.Name, m.From, to, m.Cause, why, cost})
+		rows = append(rows, []string{
+			strconv.Itoa(m.Number), m.Namespace + "/" + m.Name, m.From, to, m.Cause, cmp.Or(m.Attempt, m.Detail), cost,
+		})
 		if wide && m.Next != nil {
 			rows = append(rows, []string{"", "", "", "", "", fmt.Sprintf("next %s/%s: %s", m.Next.Namespace, m.Next.Name, m.Next.Why), ""})
 		}

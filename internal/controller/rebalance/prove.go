@@ -248,7 +248,7 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is requirements) pro
 		found.alternatives = append(found.alternatives, j.n)
 	}
 
-	slices.SortFunc(found.alternatives, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	sortByName(found.alternatives)
 	if w.options.Placing == Held {
 		found.alternatives = nil
 	}

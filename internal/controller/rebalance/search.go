@@ -157,9 +157,7 @@ func (s *search) makePlan(state *State) *Plan {
 		}
 	}
 
-	for _, stay := range s.nodeStays {
-		plan.Stays = append(plan.Stays, stay)
-	}
+	plan.Stays = slices.AppendSeq(plan.Stays, maps.Values(s.nodeStays))
 	slices.SortFunc(plan.Stays, func(a, b Stay) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node),
 			cmp.Compare(a.Cause, b.Cause))

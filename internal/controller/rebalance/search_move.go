@@ -6,6 +6,8 @@ package rebalance
 import (
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -87,9 +89,7 @@ func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	if st.says != nil {
 		m.Detail = st.says(p)
 	}
-	if s.policy.GracePeriod != nil {
-		m.Cost.GraceSeconds = *s.policy.GracePeriod
-	}
+	m.Cost.GraceSeconds = ptr.Deref(s.policy.GracePeriod, m.Cost.GraceSeconds)
 	return m
 }
 

@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -202,11 +203,7 @@ func isInGroup(p *pod) bool { return p.Spec().SchedulingGroup != nil }
 
 // groupNameOf returns the name of a pod's group. The pod must be in one.
 func groupNameOf(p *pod) cluster.Name {
-	name := ""
-	if of := p.Spec().SchedulingGroup.PodGroupName; of != nil {
-		name = *of
-	}
-	return cluster.Name{Namespace: p.Namespace(), Name: name}
+	return cluster.Name{Namespace: p.Namespace(), Name: ptr.Deref(p.Spec().SchedulingGroup.PodGroupName, "")}
 }
 
 // membersOf lists the placed pods in the group of a pod.

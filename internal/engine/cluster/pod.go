@@ -137,13 +137,11 @@ func (p *Pod) Object() *v1.Pod {
 	pod.Spec.NodeName = p.NodeName
 	pod.Status.NominatedNodeName = p.Nominated
 	if !p.Started.IsZero() {
-		started := metav1.NewTime(p.Started.Time())
-		pod.Status.StartTime = &started
+		pod.Status.StartTime = new(metav1.NewTime(p.Started.Time()))
 	}
 
 	if p.Terminating {
-		now := metav1.Time{}
-		pod.DeletionTimestamp = &now
+		pod.DeletionTimestamp = &metav1.Time{}
 	}
 	return pod
 }

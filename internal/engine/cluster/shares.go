@@ -142,8 +142,7 @@ func (s *shares) extrasOf(pod *v1.Pod) *Extras {
 		return noExtras
 	}
 	if len(from.ResourceClaims) > 0 {
-		status := pod.Status // a pointer into the pod would retain the whole pod
-		extras.Status = &status
+		extras.Status = new(pod.Status) // a pointer into the pod would retain the whole pod
 	}
 	return &extras
 }

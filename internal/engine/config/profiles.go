@@ -33,48 +33,46 @@ func (c *Config) makeProfiles(options Options) error {
 	// Extenders do not belong to a profile, so the resources are listed once for all profiles.
 	ignored := c.ignoredByExtenders()
 	var errs []error
-
 	for i := range c.Spec.Profiles {
-		profile, path := &c.Spec.Profiles[i], field.NewPath("profiles").Index(i)
-		outside, err := probePlugins(path, profile, &options)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		// An unresolved profile is not compiled: further errors would only be consequences of the
-		// first.
-		at, weights, err := resolvePlugins(path, profile, outside)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		// Without its gate, upstream's VolumeBinding returns Skip at PreScore. Removing it from the
-		// points has the same effect.
-		if options.WithoutStorageScores {
-			for _, point := range []plugins.Point{plugins.PreScore, plugins.Score} {
-				at[point] = slices.DeleteFunc(at[point], func(name string) bool { return name == (*plugins.VolumeBinding)(nil).Name() })
-			}
-		}
-		// Like upstream, replace the resources listed in the file by the resources of extenders
-		// before checking the arguments.
-		if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
-			fitArgs(profile).IgnoredResources = ignored
-		}
-		if err := validateFitArgs(path.Child("pluginConfig"), profile); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		// The plugins' own checks run last, such as for an affinity that cannot be parsed.
-		made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, argumentsOf(profile, options))
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", path, err))
-			continue
-		}
-		c.Profiles = append(c.Profiles, made)
-		c.noteIneffective(path, profile, made, outside)
+		errs = append(errs, c.makeProfile(field.NewPath("profiles").Index(i), &c.Spec.Profiles[i], ignored, options))
 	}
-
 	return flattenErrors(errs)
+}
+
+// makeProfile compiles one profile. It returns the first error: further ones would only be
+// consequences of the first. ignored are the resources ignored by NodeResourcesFit.
+func (c *Config) makeProfile(path *field.Path, profile *configv1.KubeSchedulerProfile, ignored []string, options Options) error {
+	outside, err := probePlugins(path, profile, &options)
+	if err != nil {
+		return err
+	}
+	at, weights, err := resolvePlugins(path, profile, outside)
+	if err != nil {
+		return err
+	}
+	// Without its gate, upstream's VolumeBinding returns Skip at PreScore. Removing it from the
+	// points has the same effect.
+	if options.WithoutStorageScores {
+		for _, point := range []plugins.Point{plugins.PreScore, plugins.Score} {
+			at[point] = slices.DeleteFunc(at[point], func(name string) bool { return name == (*plugins.VolumeBinding)(nil).Name() })
+		}
+	}
+	// Like upstream, replace the resources listed in the file by the resources of extenders before
+	// checking the arguments.
+	if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
+		fitArgs(profile).IgnoredResources = ignored
+	}
+	if err := validateFitArgs(path.Child("pluginConfig"), profile); err != nil {
+		return err
+	}
+	// The plugins' own checks run last, such as for an affinity that cannot be parsed.
+	made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, argumentsOf(profile, options))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	c.Profiles = append(c.Profiles, made)
+	c.noteIneffective(path, profile, made, outside)
+	return nil
 }
 
 // probePlugins lists the out-of-tree plugins that the profile may enable, with their extension

@@ -142,14 +142,12 @@ func Restored(annotations, current map[string]string) map[string]string {
 // secret. References to Secrets also stay, because they are only names.
 func strippedSource(source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
 	if source.CSI != nil {
-		csi := *source.CSI
-		csi.VolumeAttributes = hashedValues(csi.VolumeAttributes)
-		source.CSI = &csi
+		source.CSI = new(*source.CSI)
+		source.CSI.VolumeAttributes = hashedValues(source.CSI.VolumeAttributes)
 	}
 	if source.FlexVolume != nil {
-		flex := *source.FlexVolume
-		flex.Options = hashedValues(flex.Options)
-		source.FlexVolume = &flex
+		source.FlexVolume = new(*source.FlexVolume)
+		source.FlexVolume.Options = hashedValues(source.FlexVolume.Options)
 	}
 	return source
 }
@@ -259,14 +257,12 @@ func strippedVolumes(list []v1.Volume) []v1.Volume {
 	all := slices.Clone(list)
 	for i := range all {
 		if csi := all[i].CSI; csi != nil {
-			one := *csi
-			one.VolumeAttributes = hashedValues(one.VolumeAttributes)
-			all[i].CSI = &one
+			all[i].CSI = new(*csi)
+			all[i].CSI.VolumeAttributes = hashedValues(csi.VolumeAttributes)
 		}
 		if flex := all[i].FlexVolume; flex != nil {
-			one := *flex
-			one.Options = hashedValues(one.Options)
-			all[i].FlexVolume = &one
+			all[i].FlexVolume = new(*flex)
+			all[i].FlexVolume.Options = hashedValues(flex.Options)
 		}
 		if projected := all[i].Projected; projected != nil {
 			all[i].Projected = strippedProjection(projected)
@@ -288,9 +284,8 @@ func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	one.Sources = slices.Clone(p.Sources)
 	for i, source := range one.Sources {
 		if source.PodCertificate != nil {
-			certificate := *source.PodCertificate
-			certificate.UserAnnotations = hashedValues(certificate.UserAnnotations)
-			one.Sources[i].PodCertificate = &certificate
+			one.Sources[i].PodCertificate = new(*source.PodCertificate)
+			one.Sources[i].PodCertificate.UserAnnotations = hashedValues(source.PodCertificate.UserAnnotations)
 		}
 	}
 	return &one

@@ -103,8 +103,7 @@ func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, alloca
 	}
 	claim.Status.Allocation = allocation.DeepCopy()
 	if d.Now != nil {
-		now := metav1.NewTime(d.Now())
-		claim.Status.Allocation.AllocationTimestamp = &now
+		claim.Status.Allocation.AllocationTimestamp = new(metav1.NewTime(d.Now()))
 	}
 }
 

@@ -83,8 +83,7 @@ func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice 
 	choice = &nodeChoice{selector: labels.SelectorFromSet(selector), labels: selector, required: required}
 	key = labels.Set(selector).String()
 	if required != nil {
-		terms := readRequired(required)
-		choice.terms = &terms
+		choice.terms = new(readRequired(required))
 		key += "\x00" + required.String()
 	}
 	return choice, key

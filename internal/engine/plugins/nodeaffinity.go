@@ -128,8 +128,7 @@ func NewNodeAffinity(args *config.NodeAffinityArgs) (*NodeAffinity, error) {
 	}
 
 	if required := args.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		terms := readNodeTerms(required)
-		plugin.addedRequired = &terms
+		plugin.addedRequired = new(readNodeTerms(required))
 	}
 
 	var err error

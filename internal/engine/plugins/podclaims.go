@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // podClaims holds the claims of a pod, and everything known about them independently of the node.
@@ -224,13 +225,8 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 func inTurn(a, b *unboundClaim) int {
 	_, aHasNode := a.selectedNode()
 	_, bHasNode := b.selectedNode()
-	switch {
-	case aHasNode && bHasNode:
-		return 0
-	case aHasNode:
-		return -1
-	case bHasNode:
-		return 1
+	if aHasNode || bHasNode {
+		return rules.FalseFirst(!aHasNode, !bHasNode)
 	}
 	x, y := a.Spec.Resources.Requests[v1.ResourceStorage], b.Spec.Resources.Requests[v1.ResourceStorage]
 	return x.Cmp(y)

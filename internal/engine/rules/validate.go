@@ -106,7 +106,8 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 			names[container.Name] = true
 		}
 		errs = append(errs, validatePorts(container.Ports, path.Child("ports"))...)
-		errs = append(errs, validateContainerResources(&container.Resources, claims, path.Child("resources"))...)
+		errs = append(errs, validateRequirements(&container.Resources, containerResourceName, path.Child("resources"))...)
+		errs = append(errs, validateClaimRefs(container.Resources.Claims, claims, path.Child("resources", "claims"))...)
 	}
 	// Containers precede init containers, so that an error about a repeated name is reported at the
 	// init container.
@@ -179,6 +180,14 @@ func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList
 	return errs
 }
 
+// requiredErrors is invalidErrors for a required field, whose faults do not count if it is unset.
+func requiredErrors[T comparable](path *field.Path, value T, faults []string) field.ErrorList {
+	if value == *new(T) {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return invalidErrors(path, value, faults)
+}
+
 // sortedKeys returns the sorted keys of a map, to make the order of errors deterministic. The API
 // server reports such errors in random order.
 func sortedKeys[K ~string, V any](m map[K]V) []K {
@@ -249,12 +258,7 @@ func systemClassFault(class *schedulingv1.PriorityClass) string {
 // scheduling into pods, so a fault would affect every such pod.
 func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	errs := ValidateMeta(&class.ObjectMeta, false)
-	if class.Handler == "" {
-		errs = append(errs, field.Required(field.NewPath("handler"), ""))
-	} else {
-		errs = append(errs, invalidErrors(field.NewPath("handler"), class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))...)
-	}
-
+	errs = append(errs, requiredErrors(field.NewPath("handler"), class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))...)
 	// Like upstream, check the overhead by the rules for limits.
 	if class.Overhead != nil {
 		errs = append(errs, validateResourceList(class.Overhead.PodFixed, field.NewPath("overhead"))...)

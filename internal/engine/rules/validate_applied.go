@@ -215,11 +215,7 @@ func validateRun(spec *v1.PodSpec, added []string, path *field.Path) field.Error
 		if countSet(reflect.ValueOf(volume.VolumeSource)) > 1 {
 			faults = append(faults, field.Forbidden(at, "may not specify more than 1 volume type"))
 		}
-		if volume.Name == "" {
-			faults = append(faults, field.Required(at.Child("name"), ""))
-		} else {
-			faults = append(faults, invalidErrors(at.Child("name"), volume.Name, validation.IsDNS1123Label(volume.Name))...)
-		}
+		faults = append(faults, requiredErrors(at.Child("name"), volume.Name, validation.IsDNS1123Label(volume.Name))...)
 		if volumes[volume.Name] {
 			faults = append(faults, field.Duplicate(at.Child("name"), volume.Name))
 		}
@@ -267,12 +263,8 @@ func validateContainer(c *v1.Container, volumes map[string]bool, path *field.Pat
 	}
 	errs = append(errs, oneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)...)
 	for i := range c.Env {
-		at := path.Child("env").Index(i).Child("name")
-		if c.Env[i].Name == "" {
-			errs = append(errs, field.Required(at, ""))
-		} else {
-			errs = append(errs, invalidErrors(at, c.Env[i].Name, validation.IsRelaxedEnvVarName(c.Env[i].Name))...)
-		}
+		at, name := path.Child("env").Index(i).Child("name"), c.Env[i].Name
+		errs = append(errs, requiredErrors(at, name, validation.IsRelaxedEnvVarName(name))...)
 	}
 	mounted := map[string]bool{}
 	for i := range c.VolumeMounts {

@@ -27,12 +27,6 @@ func validateResourceList(list v1.ResourceList, path *field.Path) field.ErrorLis
 	return validateRequirements(&v1.ResourceRequirements{Limits: list}, containerResourceName, path)
 }
 
-// validateContainerResources checks requests and limits of a container, and the claims it uses.
-// claims holds the names of the pod's claims.
-func validateContainerResources(r *v1.ResourceRequirements, claims map[string]bool, path *field.Path) field.ErrorList {
-	return append(validateRequirements(r, containerResourceName, path), validateClaimRefs(r.Claims, claims, path.Child("claims"))...)
-}
-
 // validateRequirements checks requests and limits against each other. Only native resources other
 // than huge pages may have a request below the limit.
 //
@@ -101,24 +95,21 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	pod := &v1.Pod{Spec: *spec}
 	// Sum up as in the scheduler: use the larger of the init containers' peak and the sum of all
 	// other containers.
-	requested := PodRequests(pod, OnlyContainers)
-	for _, name := range sortedKeys(requested) {
-		sum := requested[name]
-		if all, set := spec.Resources.Requests[name]; set && sum.Cmp(all) > 0 {
-			errs = append(errs, field.Invalid(path.Child("requests").Key(string(name)), all.String(),
-				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
+	checkSums := func(of string, pod, sums v1.ResourceList) {
+		for _, name := range sortedKeys(sums) {
+			sum := sums[name]
+			if all, set := pod[name]; set && sum.Cmp(all) > 0 {
+				errs = append(errs, field.Invalid(path.Child(of).Key(string(name)), all.String(),
+					fmt.Sprintf("must be greater than or equal to aggregate container %s of %s", of, sum.String())))
+			}
 		}
 	}
+	checkSums("requests", spec.Resources.Requests, PodRequests(pod, OnlyContainers))
 	// Only limits on huge pages add up: limits on CPU do not promise that all containers can reach
 	// them simultaneously.
-	limited := PodLimits(pod, OnlyContainers)
-	for _, name := range sortedKeys(limited) {
-		sum := limited[name]
-		if all, set := spec.Resources.Limits[name]; set && isHugePages(name) && sum.Cmp(all) > 0 {
-			errs = append(errs, field.Invalid(path.Child("limits").Key(string(name)), all.String(),
-				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String())))
-		}
-	}
+	hugePages := maps.Clone(spec.Resources.Limits)
+	maps.DeleteFunc(hugePages, func(name v1.ResourceName, _ resource.Quantity) bool { return !isHugePages(name) })
+	checkSums("limits", hugePages, PodLimits(pod, OnlyContainers))
 	// Check each limit separately: no container can use more than the pod.
 	for i, container := range spec.Containers {
 		for _, name := range sortedKeys(container.Resources.Limits) {
@@ -207,12 +198,8 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, port := range ports {
 		path := path.Index(i)
-		if port.ContainerPort == 0 {
-			errs = append(errs, field.Required(path.Child("containerPort"), ""))
-		} else {
-			errs = append(errs, invalidErrors(path.Child("containerPort"), port.ContainerPort,
-				validation.IsValidPortNum(int(port.ContainerPort)))...)
-		}
+		errs = append(errs, requiredErrors(path.Child("containerPort"), port.ContainerPort,
+			validation.IsValidPortNum(int(port.ContainerPort)))...)
 		if port.HostPort != 0 {
 			errs = append(errs, invalidErrors(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}

@@ -155,10 +155,7 @@ func (l *Log) Record(e Event) {
 	l.waiting = append(l.waiting, one)
 	l.waits++
 	l.bytes += size
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
+	pacing.Signal(l.more)
 }
 
 // Run writes events until the context ends. It then writes the queued events at full speed, for
@@ -258,10 +255,7 @@ func (l *Log) putInLane(lanes []*lane, e *queued) {
 	l.mu.Lock()
 	to.events = append(to.events, *e)
 	l.mu.Unlock()
-	select {
-	case to.more <- struct{}{}:
-	default:
-	}
+	pacing.Signal(to.more)
 }
 
 // pop takes the first event of a queue, or returns nil. The event no longer counts as waiting,

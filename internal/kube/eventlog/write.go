@@ -22,14 +22,11 @@ import (
 // toEvent converts an event to the API's type. Like in client-go, an event about an object without
 // namespace is written to the namespace default.
 func (l *Log) toEvent(e *queued) *v1.Event {
-	namespace, component := e.Regarding.Namespace, e.Component
-	namespace = cmp.Or(namespace, metav1.NamespaceDefault)
-
-	component = cmp.Or(component, l.component)
+	component := cmp.Or(e.Component, l.component)
 	return &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        recordutil.GenerateEventName(e.Regarding.Name, e.at.UnixNano()),
-			Namespace:   namespace,
+			Namespace:   cmp.Or(e.Regarding.Namespace, metav1.NamespaceDefault),
 			Annotations: e.Annotations,
 		},
 		InvolvedObject:      e.Regarding,

@@ -291,14 +291,6 @@ type watcher struct {
 	ended bool // guarded by the server's lock, like the closing of the channel over
 }
 
-// wakeUp makes the watch check for changes. It never blocks.
-func (w *watcher) wakeUp() {
-	select {
-	case w.more <- struct{}{}:
-	default:
-	}
-}
-
 // endWatch ends the watch on the server's side. It may be called more than once. The server's lock
 // is held.
 func (w *watcher) endWatch() {
@@ -328,7 +320,7 @@ func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 
 	reader, writer := io.Pipe()
 	go s.showChanges(r, w, writer, from, timeout)
-	w.wakeUp()
+	pacing.Signal(w.more)
 	return &http.Response{
 		StatusCode: http.StatusOK, Status: "200", Request: r,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: reader, ContentLength: -1,

@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // Server is the API server. Its methods may be called from any goroutine. Clients use RoundTrip.
@@ -294,7 +296,7 @@ func (s *Server) recordChange(t *table, kind string, o Object) {
 	}
 	for w := range s.watchers {
 		if w.table == t {
-			w.wakeUp()
+			pacing.Signal(w.more)
 		}
 	}
 }
@@ -313,7 +315,7 @@ func (s *Server) Release(resource string) {
 	defer s.mu.Unlock()
 	s.tables[resource].held = -1
 	for w := range s.watchers {
-		w.wakeUp()
+		pacing.Signal(w.more)
 	}
 }
 

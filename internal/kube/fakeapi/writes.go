@@ -216,8 +216,7 @@ func (s *Server) deleteObject(t *table, current Object, body []byte) (any, error
 		*pod.Spec.TerminationGracePeriodSeconds > 0 {
 		if pod.DeletionTimestamp == nil {
 			pod = pod.DeepCopy()
-			now := metav1.Now()
-			pod.DeletionTimestamp = &now
+			pod.DeletionTimestamp = new(metav1.Now())
 			s.storeObject(t, pod)
 		}
 		return pod, nil

@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // ErrLost is returned by Run when another replica leads or may lead. This replica's data may be
@@ -265,10 +266,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	record, raw, err := l.Interface.Get(ctx)
 	if err == nil && l.leading.Load() && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
 		l.lost.Store(true)
-		select {
-		case l.taken <- struct{}{}:
-		default:
-		}
+		pacing.Signal(l.taken)
 	}
 	return record, raw, err
 }

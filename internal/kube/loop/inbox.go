@@ -3,7 +3,11 @@
 
 package loop
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/berth-k8s/berth/internal/pacing"
+)
 
 // message is an event for the core, or a function that the owner calls between two steps.
 type message[E any] struct {
@@ -67,10 +71,7 @@ func (b *inbox[E]) put(m message[E]) {
 	b.messages = append(b.messages, m)
 	b.bytes += m.size
 	b.mu.Unlock()
-	select {
-	case b.more <- struct{}{}:
-	default:
-	}
+	pacing.Signal(b.more)
 }
 
 // take returns all messages, and reuses the array of spare for later messages. The caller must

@@ -102,10 +102,7 @@ func (o *Options) Validate() error {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		return fmt.Errorf("--tls-cert-file and --tls-private-key-file: must be given together")
 	}
-	if _, err := cliflag.TLSVersion(o.MinTLSVersion); err != nil {
-		return fmt.Errorf("--tls-min-version %q: must be VersionTLS12 or VersionTLS13", o.MinTLSVersion)
-	}
-	if v, _ := cliflag.TLSVersion(o.MinTLSVersion); v < tls.VersionTLS12 {
+	if v, err := cliflag.TLSVersion(o.MinTLSVersion); err != nil || v < tls.VersionTLS12 {
 		return fmt.Errorf("--tls-min-version %q: must be VersionTLS12 or VersionTLS13", o.MinTLSVersion)
 	}
 

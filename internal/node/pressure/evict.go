@@ -200,13 +200,11 @@ type measure func(Candidate) resource.Quantity
 // orderExceeding orders candidates exceeding their request first.
 func orderExceeding(used measure, name v1.ResourceName) order {
 	// Compare only whether requests are exceeded; the excess itself is compared after the priority.
-	class := func(c Candidate) int {
-		if usage := used(c); usage.Cmp(requestOf(c.Pod, name)) > 0 {
-			return 0
-		}
-		return 1
+	within := func(c Candidate) bool {
+		usage := used(c)
+		return usage.Cmp(requestOf(c.Pod, name)) <= 0
 	}
-	return orderMeasured(func(a, b Candidate) int { return cmp.Compare(class(a), class(b)) })
+	return orderMeasured(func(a, b Candidate) int { return rules.FalseFirst(within(a), within(b)) })
 }
 
 // orderByExcess orders the greatest excess over the request first. The difference may be negative.
@@ -222,25 +220,15 @@ func orderByExcess(used measure, name v1.ResourceName) order {
 	})
 }
 
-// orderMeasured compares by usage. Unknown usage is first.
+// orderMeasured compares by usage. Unknown usage is first: such pods may be the cause of the
+// shortage.
 func orderMeasured(byUsage order) order {
 	return func(a, b Candidate) int {
 		if a.Usage == nil || b.Usage == nil {
-			return unknownFirst(a, b)
+			return rules.FalseFirst(a.Usage != nil, b.Usage != nil)
 		}
 		return byUsage(a, b)
 	}
-}
-
-// unknownFirst orders pods of unknown usage first: they may be the cause of the shortage.
-func unknownFirst(a, b Candidate) int {
-	switch {
-	case a.Usage == nil && b.Usage != nil:
-		return -1
-	case a.Usage != nil && b.Usage == nil:
-		return 1
-	}
-	return 0
 }
 
 // requestOf returns a pod's request, including overhead. As in the kubelet, a pod without requests

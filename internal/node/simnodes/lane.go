@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-k8s/berth/internal/node/simnodes/simkubelet"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // lane is a queue of actions with dedicated workers. Adding never blocks, so the goroutine that
@@ -86,19 +87,12 @@ func (l *lane) len() int {
 }
 
 // wakeTaker wakes one worker. A worker that leaves more in the queue wakes the next one.
-func (l *lane) wakeTaker() {
-	select {
-	case l.more <- struct{}{}:
-	default:
-	}
-}
+func (l *lane) wakeTaker() { pacing.Signal(l.more) }
 
 // letPass waits until the queue of l.first is empty. It returns false if ctx has ended.
 func (l *lane) letPass(ctx context.Context) bool {
 	for l.first.len() > 0 {
-		select {
-		case <-time.After(holdBack):
-		case <-ctx.Done():
+		if !pacing.Sleep(ctx, holdBack) {
 			return false
 		}
 	}

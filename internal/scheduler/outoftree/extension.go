@@ -185,8 +185,7 @@ func (x *extension) RunPostFilter(a *cycle.Attempt, evaluate func() *decide.Eval
 	y.whileOpen(func() { result, status = x.plugin.(fwk.PostFilterPlugin).PostFilter(y.ctx, y.state, y.pod, verdicts) })
 	answer := cycle.PostFilterResult{Message: status.Message()}
 	if result != nil && result.Mode() == fwk.ModeOverride {
-		node := result.NominatedNodeName
-		answer.Nominate = &node
+		answer.Nominate = new(result.NominatedNodeName)
 	}
 
 	switch {

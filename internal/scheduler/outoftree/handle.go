@@ -98,14 +98,11 @@ func (h *handle) RejectWaitingPod(uid types.UID) bool {
 
 // waitingPod is a pod held at Permit. Its methods may be called from any goroutine, and have no
 // effect after the pod's wait has ended.
-type waitingPod struct{ w *runner.WaitingPod }
+type waitingPod struct{ *runner.WaitingPod }
 
 // GetPod and its siblings implement fwk.WaitingPod.
-func (p waitingPod) GetPod() *v1.Pod                     { return p.w.Pod() }
-func (p waitingPod) GetPendingPlugins() []string         { return p.w.Pending() }
-func (p waitingPod) Allow(plugin string)                 { p.w.Allow(plugin) }
-func (p waitingPod) Reject(plugin, message string) bool  { return p.w.Reject(plugin, message) }
-func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(plugin, message) }
+func (p waitingPod) GetPod() *v1.Pod             { return p.Pod() }
+func (p waitingPod) GetPendingPlugins() []string { return p.Pending() }
 
 // AddPodInPreBind is for schedulers with their own binding; Berth records such pods itself (see
 // toPreBind). It replaces the pod's existing record.

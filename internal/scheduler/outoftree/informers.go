@@ -99,8 +99,7 @@ func (f *informerFactory) awaitPod(pod *v1.Pod, store *Store) {
 			return
 		}
 		if waited > patience {
-			at := (*informer).LastSyncResourceVersion()
-			f.stuck = &at
+			f.stuck = new((*informer).LastSyncResourceVersion())
 			return
 		}
 	}
@@ -159,8 +158,7 @@ type coreV1 struct {
 // Pods creates the informer of pods here, before client-go creates its own: a factory creates one
 // informer per type and returns it to all later callers.
 func (g coreV1) Pods() corev1.TypedPodInformer {
-	informer := g.f.InformerFor(&v1.Pod{}, newPodInformer)
-	g.f.made.Store(&informer)
+	g.f.made.Store(new(g.f.InformerFor(&v1.Pod{}, newPodInformer)))
 	return g.Interface.Pods()
 }
 

@@ -129,6 +129,5 @@ func (q queued) GetInitialAttemptTimestamp() *time.Time {
 	if q.item.Admitted.IsZero() {
 		return nil
 	}
-	first := q.item.Admitted
-	return &first
+	return new(q.item.Admitted)
 }

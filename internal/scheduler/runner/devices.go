@@ -230,8 +230,7 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 
 	// A claim that was allocated before keeps its timestamp.
 	if claim.Status.Allocation.AllocationTimestamp == nil {
-		now := metav1.NewTime(time.Now())
-		claim.Status.Allocation.AllocationTimestamp = &now
+		claim.Status.Allocation.AllocationTimestamp = new(metav1.Now())
 	}
 	return complete, nil
 }

@@ -13,12 +13,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +25,8 @@ import (
 
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/up/kubelet"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
@@ -245,13 +245,11 @@ func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface,
 			said = ready
 		}
 
-		select {
-		case <-ctx.Done():
+		if !pacing.Sleep(ctx, 200*time.Millisecond) {
 			if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 				return fmt.Errorf("berth in the cluster: %w: %w", cause, errors.Join(err, errors.New(waiting)))
 			}
 			return nil
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
@@ -272,11 +270,9 @@ func (s *selfHosted) countPods(ctx context.Context, client kubernetes.Interface)
 	}
 
 	for _, pod := range pods.Items {
-		isReady := slices.ContainsFunc(pod.Status.Conditions,
-			func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
 		switch {
 		case pod.DeletionTimestamp != nil:
-		case isReady:
+		case rules.HasReadyCondition(&pod):
 			ready++
 		default:
 			waiting = pod.Name + " is " + string(pod.Status.Phase)

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // Part is a process to keep running. Name must be a file name, since it also names the log.
@@ -176,10 +178,8 @@ func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error)
 
 		k.s.Trouble(k.part.Name, fmt.Sprintf("%s; starting it again in %s", p.describeEnd(), delay))
 		for p = nil; p == nil; delay = min(2*delay, restartMax) {
-			select {
-			case <-own.Done():
+			if !pacing.Sleep(own, delay) {
 				return
-			case <-time.After(delay):
 			}
 			var err error
 			if p, err = k.s.launchPart(k.part, nil); err != nil {

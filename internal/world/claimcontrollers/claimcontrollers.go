@@ -233,8 +233,7 @@ func (c *Controllers) prepareDevices(claim *resourcev1.ResourceClaim) {
 		}
 		status := resourcev1.AllocatedDeviceStatus{Driver: r.Driver, Pool: r.Pool, Device: r.Device}
 		if r.ShareID != nil {
-			id := string(*r.ShareID)
-			status.ShareID = &id
+			status.ShareID = new(string(*r.ShareID))
 		}
 
 		for _, condition := range r.BindingConditions {

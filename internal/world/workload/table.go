@@ -183,19 +183,14 @@ func (t *Table) DeploymentOf(l *Workload) *Workload {
 // KindNamed returns the kind of workloads for one of kubectl's resource names, such as deploy. ok
 // is false for pods, and for kinds that are not workloads here, such as CronJobs.
 func KindNamed(word string) (kind schema.GroupKind, ok bool) {
-	switch strings.ToLower(word) {
-	case "deployment", "deployments", "deploy":
-		return rules.Deployment, true
-	case "replicaset", "replicasets", "rs":
-		return rules.ReplicaSet, true
-	case "replicationcontroller", "replicationcontrollers", "rc":
-		return rules.ReplicationController, true
-	case "statefulset", "statefulsets", "sts":
-		return rules.StatefulSet, true
-	case "daemonset", "daemonsets", "ds":
-		return rules.DaemonSet, true
-	case "job", "jobs":
-		return rules.Job, true
-	}
-	return kind, false
+	kind, ok = map[string]schema.GroupKind{
+		"deployment": rules.Deployment, "deployments": rules.Deployment, "deploy": rules.Deployment,
+		"replicaset": rules.ReplicaSet, "replicasets": rules.ReplicaSet, "rs": rules.ReplicaSet,
+		"statefulset": rules.StatefulSet, "statefulsets": rules.StatefulSet, "sts": rules.StatefulSet,
+		"daemonset": rules.DaemonSet, "daemonsets": rules.DaemonSet, "ds": rules.DaemonSet,
+		"job": rules.Job, "jobs": rules.Job,
+		"replicationcontroller": rules.ReplicationController, "replicationcontrollers": rules.ReplicationController,
+		"rc": rules.ReplicationController,
+	}[strings.ToLower(word)]
+	return kind, ok
 }

@@ -85,28 +85,21 @@ func (l *Workload) Owner() rules.Owner { return rules.AsOwner(l.Kind.GroupKind()
 // Resized returns a copy of the workload's object with that number of replicas. The copy shares all
 // other fields with the object. Kinds without replicas are returned unchanged.
 func (l *Workload) Resized(replicas int) metav1.Object {
-	n := int32(replicas)
-
+	var resized metav1.Object
 	switch o := l.Object.(type) {
 	case *appsv1.Deployment:
-		d := *o
-		d.Spec.Replicas = &n
-		return &d
+		resized = new(*o)
 	case *appsv1.ReplicaSet:
-		r := *o
-		r.Spec.Replicas = &n
-		return &r
+		resized = new(*o)
 	case *v1.ReplicationController:
-		r := *o
-		r.Spec.Replicas = &n
-		return &r
+		resized = new(*o)
 	case *appsv1.StatefulSet:
-		s := *o
-		s.Spec.Replicas = &n
-		return &s
+		resized = new(*o)
+	default:
+		return l.Object
 	}
-
-	return l.Object
+	*ReplicasOf(resized) = new(int32(replicas))
+	return resized
 }
 
 // NewPod makes a pod from the template, without a name. It shares nothing with the template, and

@@ -164,8 +164,7 @@ func (r *requests) readRule(ctx context.Context, name string) (*eviction.Rule, e
 	case err != nil:
 		return nil, err
 	}
-	read := eviction.RuleOf(&rule)
-	return &read, nil
+	return new(eviction.RuleOf(&rule)), nil
 }
 
 // writeStatus applies the condition to the rule under the field manager of upstream's controller,

@@ -128,8 +128,7 @@ func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, e
 	if err := r.client.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node); err != nil {
 		return nil, err
 	}
-	read := eviction.NodeOf(&node)
-	return &read, nil
+	return new(eviction.NodeOf(&node)), nil
 }
 
 // readPod reads the pod like readNode, consistently.
@@ -143,8 +142,7 @@ func podOf(result rest.Result) (*eviction.Pod, error) {
 	if err := result.Into(&pod); err != nil {
 		return nil, err
 	}
-	read := eviction.PodOf(&pod)
-	return &read, nil
+	return new(eviction.PodOf(&pod)), nil
 }
 
 // markPod writes the DisruptionTarget condition with upstream's reason and message, and returns the
@@ -198,8 +196,7 @@ func (r *requests) annotateNode(ctx context.Context, a eviction.Annotate) error 
 	metadata["name"] = a.Node
 	kind, options := types.ApplyPatchType, metav1.PatchOptions{FieldManager: fieldManager}
 	if a.Note != "" {
-		force := true
-		options.Force = &force
+		options.Force = new(true)
 		metadata["annotations"] = map[string]any{eviction.NoteAnnotation: a.Note}
 	} else {
 		kind = types.MergePatchType

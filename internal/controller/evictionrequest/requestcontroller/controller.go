@@ -225,8 +225,7 @@ func (r *requests) readPod(ctx context.Context, a evictionrequest.ReadPod) (*evi
 		// Another pod has the name; the intended one no longer exists.
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, a.Name.Name)
 	}
-	pod := evictionrequest.PodOf(p)
-	return &pod, nil
+	return new(evictionrequest.PodOf(p)), nil
 }
 
 // evictPod evicts through the Eviction API. The UID is a precondition, which protects another pod

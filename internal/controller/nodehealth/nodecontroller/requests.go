@@ -168,8 +168,7 @@ func (r *requests) patchNode(ctx context.Context, ticket response.Ticket, name s
 	}
 
 	if err == nil {
-		now := nodehealth.NodeOf(node)
-		answer.Node = &now
+		answer.Node = new(nodehealth.NodeOf(node))
 	}
 	return answer
 }

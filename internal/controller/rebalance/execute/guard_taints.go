@@ -42,9 +42,7 @@ func (g *Guard) seeTaints(p *v1.Pod, taints []eviction.Held) {
 	}
 	due := eviction.Deadline(p.Spec.Tolerations, eviction.PodOf(p).Bound, taints)
 	if due.Stays() || !due.At.After(g.wall()) || !g.options.Holds(p) {
-		if h != nil {
-			delete(g.held, p.UID)
-		}
+		delete(g.held, p.UID)
 		return
 	}
 	start := pacing.Later(due.At.Add(-startsBefore), g.wall())

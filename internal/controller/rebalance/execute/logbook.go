@@ -41,8 +41,7 @@ func (l *logbook) load(e Recalled) {
 func (l *logbook) copied() Journal {
 	journal := Journal{Resting: maps.Clone(l.Resting)}
 	if l.Move != nil {
-		flight := *l.Move
-		journal.Move = &flight
+		journal.Move = new(*l.Move)
 	}
 	return journal
 }

@@ -35,18 +35,24 @@ func (r *requests) karpenter(verb string, path ...string) *rest.Request {
 func (r *requests) nodePools(ctx context.Context) ([]disruption.NodePool, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	text, err := r.karpenter("GET", "nodepools").Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
-		return nil, nil // Karpenter is not installed
-	}
 	var list struct{ Items []disruption.NodePool }
-	if err == nil {
-		err = json.Unmarshal(text, &list)
-	}
-	if err != nil {
+	if err := readList(ctx, r.karpenter("GET", "nodepools"), &list); err != nil {
 		return nil, fmt.Errorf("list nodepools: %w", err)
 	}
 	return list.Items, nil
+}
+
+// readList reads a list of a kind of Karpenter. It leaves the list empty if Karpenter is not
+// installed.
+func readList(ctx context.Context, request *rest.Request, list any) error {
+	text, err := request.Do(ctx).Raw()
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	return json.Unmarshal(text, list)
 }
 
 // buyNode creates a NodeClaim. One of this name exists if the response to an earlier request was
@@ -70,14 +76,8 @@ func (r *requests) sellNode(ctx context.Context, claim string, uid types.UID) er
 
 // sellUnused deletes the NodeClaims of exchanges, except for those to keep.
 func (r *requests) sellUnused(ctx context.Context, a execute.SellUnused) error {
-	text, err := r.claims("GET").Param("labelSelector", execute.BoughtLabel).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
-		return nil // Karpenter is not installed
-	}
 	var list metav1.PartialObjectMetadataList
-	if err == nil {
-		err = json.Unmarshal(text, &list)
-	}
+	err := readList(ctx, r.claims("GET").Param("labelSelector", execute.BoughtLabel), &list)
 	for i := range list.Items {
 		if c := &list.Items[i]; err == nil && !a.Keep[c.Name] && c.DeletionTimestamp == nil {
 			err = r.sellNode(ctx, c.Name, c.UID)

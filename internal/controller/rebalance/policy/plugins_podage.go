@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
@@ -111,12 +112,7 @@ func readFailed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
-	// The default is an hour.
-	age := uint(3600)
-	if args.MinPodLifetimeSeconds != nil {
-		age = *args.MinPodLifetimeSeconds
-	}
-
+	age := ptr.Deref(args.MinPodLifetimeSeconds, 3600) // the default is an hour
 	goal.Renew = &rebalance.Renew{
 		Title: "failed pods",
 		Wants: func(o *v1.Pod, now time.Time) string {

@@ -79,8 +79,7 @@ func toLimit(number *uint) *int {
 	if number == nil {
 		return nil
 	}
-	n := int(min(*number, math.MaxInt))
-	return &n
+	return new(int(min(*number, math.MaxInt)))
 }
 
 // readTop reads the top level of a policy. Unknown keys are noted, not refused, because the

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 const (
@@ -120,10 +122,7 @@ func (s *Spool) OnLost(count func()) {
 func (s *Spool) put(p piece) {
 	s.pieces = append(s.pieces, p)
 	s.size += p.size()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	pacing.Signal(s.wake)
 }
 
 // Due reports whether the next file should begin: the current file is large or old enough, or it
@@ -180,10 +179,7 @@ func (s *Spool) Close() error {
 	s.closing = true
 	lost := s.lost
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	pacing.Signal(s.wake)
 	<-s.ended
 
 	s.mu.Lock()

@@ -14,6 +14,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // reasonSimulated marks conditions requested by an annotation, so that they can be withdrawn when
@@ -211,13 +213,8 @@ func inOrder(pods map[types.UID]*pod) []*pod {
 
 // olderFirst compares two pods for inOrder. The order is total and thus reproducible.
 func olderFirst(a, b *v1.Pod) int {
-	if started := a.Status.StartTime != nil; started != (b.Status.StartTime != nil) {
-		if started {
-			return -1
-		}
-		return 1
-	}
 	return cmp.Or(
+		rules.FalseFirst(a.Status.StartTime == nil, b.Status.StartTime == nil),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.Name, b.Name),
