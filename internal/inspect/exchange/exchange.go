@@ -49,6 +49,7 @@ type Options struct {
 	Surge bool
 
 	limits    provision.Options
+	within    time.Duration // for the search
 	spotShare float64
 	// stopped holds the nodes of stopped exchanges, and when they stopped. The key "" is an
 	// exchange begun by an earlier process.
@@ -64,6 +65,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet, prefix string) {
 	flags.Float64Var(&o.limits.MinSavings, "min-savings", 0, prefix+"smallest saving per hour for which nodes are exchanged")
 	flags.Float64Var(&o.limits.Headroom, "headroom", 0, prefix+"share of each workload's replicas for which room is kept, in addition "+
 		"to that of CapacityBuffers: from 0 to 1")
+	flags.DurationVar(&o.within, "plan-within", 0, prefix+"time after which the search ends with the best plan so far (0: no limit)")
 	flags.DurationVar(&o.limits.Horizon, "horizon", provision.DefaultHorizon,
 		prefix+"time in which an exchange must save more than its moves cost")
 }
@@ -81,6 +83,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--max-moves %d: must not be negative", o.limits.MaxMoves)
 	case !(o.limits.MinSavings >= 0):
 		return fmt.Errorf("--min-savings %v: must not be negative", o.limits.MinSavings)
+	case o.within < 0:
+		return fmt.Errorf("--plan-within %s: must not be negative", o.within)
 	case o.limits.Horizon <= 0:
 		return fmt.Errorf("--horizon %s: must be positive", o.limits.Horizon)
 	}
@@ -91,6 +95,9 @@ func (o *Options) Validate() error {
 func (o *Options) Plan(w *simulate.World, catalog *provision.Catalog, options whatif.Options) (*whatif.Forecast, error) {
 	if o.spotShare < 1 {
 		o.limits.Spot = &o.spotShare
+	}
+	if began := time.Now(); o.within > 0 {
+		o.limits.TimeIsUp = func() bool { return time.Since(began) > o.within }
 	}
 	return whatif.Run(w, []whatif.Step{{Words: "rebalance cost --catalog " + strings.Join(o.Catalog, ","), Catalog: catalog, Replace: true,
 		Provision: o.limits}}, options)

@@ -38,6 +38,9 @@ type Options struct {
 	Horizon time.Duration
 	// Headroom is the share of the replicas of each workload for which replaced nodes leave room.
 	Headroom float64
+	// TimeIsUp, if set, reports whether the search for nodes to replace must end with the best plan so
+	// far.
+	TimeIsUp func() bool
 	// Stay holds nodes that must stay, with the reason.
 	Stay map[string]string
 	// Progress, if set, receives progress messages.
@@ -189,6 +192,9 @@ type maker struct {
 	// message is used.
 	why map[simulate.Name]string
 }
+
+// timeIsUp reports whether the search must end.
+func (o *Options) timeIsUp() bool { return o.TimeIsUp != nil && o.TimeIsUp() }
 
 // say reports progress, if Progress is set.
 func (o *Options) say(format string, args ...any) {

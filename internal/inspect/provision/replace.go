@@ -114,6 +114,9 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	}
 	for _, name := range names {
 		switch {
+		case r.o.timeIsUp():
+			r.keep(name, "the time for the search was up")
+			continue
 		case len(names) > mostTries || r.tries >= mostTries:
 			r.keep(name, "no cheaper nodes were found for its pods together with those of other nodes")
 			continue
@@ -213,7 +216,7 @@ func (r *replacer) whyStays(w *simulate.World, n *v1.Node) string {
 // replaceMany makes the exchange of many nodes that saves the most. It returns the nodes to be
 // tried separately.
 func (r *replacer) replaceMany(names []string) (left []string, err error) {
-	for len(names) > 1 && r.tries < mostTries {
+	for len(names) > 1 && r.tries < mostTries && (r.tries == 0 || !r.o.timeIsUp()) {
 		drafts, err := r.draftMany(names)
 		if err != nil {
 			return nil, err
@@ -244,7 +247,7 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 func (r *replacer) proveBest(drafts []*Exchange) (best *Exchange, stuck map[string]string, err error) {
 	for _, e := range drafts {
 		if e.Hour < worthwhile*r.out.Before || r.whyUnprofitable(e) != "" ||
-			best != nil && r.net(best) > (1-2*worthwhile)*r.net(e) {
+			best != nil && (r.o.timeIsUp() || r.net(best) > (1-2*worthwhile)*r.net(e)) {
 			continue
 		}
 		var why string
@@ -296,7 +299,7 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 		return nil, err
 	}
 	fewest := all
-	for least, most := 0, parts-1; least < most; {
+	for least, most := 0, parts-1; least < most && !r.o.timeIsUp(); {
 		part := (least + most) / 2
 		e, _, err := r.draft(names[:max(len(names)*part/parts, 1)])
 		if err != nil {

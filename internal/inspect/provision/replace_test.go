@@ -379,3 +379,38 @@ func planReplacing(t *testing.T, objects []metav1.Object, catalog *Catalog, opti
 	}
 	return plan
 }
+
+// TestThePlanSoFarIsUsedWhenTimeIsUp verifies that a search without any time still finds a valid
+// plan that saves much, and that a search that is interrupted later finds one at least as good.
+func TestThePlanSoFarIsUsedWhenTimeIsUp(t *testing.T) {
+	objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 20)
+	plan := func(asked int) (*Replaced, int) {
+		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asks, tries := 0, 0
+		o := Options{TimeIsUp: func() bool { asks++; return asks > asked }, Progress: func(words string) {
+			if strings.HasPrefix(words, "replacing") {
+				tries++
+			}
+		}}
+		p, err := Make(w, catalog, o)
+		if err == nil {
+			err = p.Replace(w.Twin, o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkReplaced(t, 3, w, p)
+		return p.Replaced, tries
+	}
+	all, most := plan(math.MaxInt)
+	for _, asked := range []int{0, 1, 3} {
+		r, tries := plan(asked)
+		t.Logf("%d of %d drafts: %v of %v an hour are saved", tries, most, r.Hour, all.Hour)
+		if r.Hour < 0.8*all.Hour || r.Hour > all.Hour+tiny || asked < 3 && tries >= most {
+			t.Errorf("%d of %d drafts: %v of %v an hour are saved", tries, most, r.Hour, all.Hour)
+		}
+	}
+}
