@@ -216,3 +216,23 @@ func TestSmallClustersAreRepackedOptimally(t *testing.T) {
 		t.Errorf("%d of %d plans are optimal, want 95 %%", optimal, *smallClusters)
 	}
 }
+
+// TestACheapNodeIsKept verifies that an existing node is kept if a new one for all pods would cost
+// more: the catalog has no node as cheap as the existing ones.
+func TestACheapNodeIsKept(t *testing.T) {
+	s := &smallCluster{offers: []size{{16_000, 65_536}, {32_000, 65_536}}, prices: []float64{0.7, 0.4}}
+	for range 12 {
+		s.nodes, s.pods, s.stay = append(s.nodes, 1), append(s.pods, []size{{1000, 1024}}), append(s.stay, false)
+	}
+	objects, catalog := s.objects()
+	for _, object := range objects {
+		if n, ok := object.(*v1.Node); ok {
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, PriceAnnotation, "0.4")
+		}
+	}
+	catalog.Offers = slices.DeleteFunc(catalog.Offers, func(o Offer) bool { return o.Price == 0.4 })
+	r := planReplacing(t, objects, catalog, simulate.Options{}).Replaced
+	if costs := r.Before - r.Hour; costs > 0.4+tiny || costs < 0.4-tiny {
+		t.Errorf("costs %v, want 0.4: %+v", costs, r.Exchanges)
+	}
+}

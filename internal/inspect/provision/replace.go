@@ -285,6 +285,10 @@ func (r *replacer) commit(e *Exchange) {
 // the share of the savings for which fewer nodes are replaced.
 const worthwhile = 0.005
 
+// If all nodes together would be replaced by at most fewNodes, up to mostKept nodes are kept on
+// trial.
+const fewNodes, mostKept = 16, 4
+
 // draftMany drafts exchanges of many nodes: first the one with the fewest nodes that saves about
 // the most, then the one of all nodes. Savings grow with the number of replaced nodes until the
 // remaining nodes are full, and hardly change from there.
@@ -299,6 +303,16 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 		return nil, err
 	}
 	fewest := all
+	// Instead of buying a few nodes, it may be cheaper to keep the last nodes, which waste the least.
+	for kept := 1; kept <= mostKept && kept < len(names) && len(all.Nodes) <= fewNodes && !r.o.timeIsUp(); kept++ {
+		e, _, err := r.draft(names[:len(names)-kept])
+		if err != nil {
+			return nil, err
+		}
+		if e != nil && r.net(e) > r.net(fewest) {
+			fewest = e
+		}
+	}
 	for least, most := 0, parts-1; least < most && !r.o.timeIsUp(); {
 		part := (least + most) / 2
 		e, _, err := r.draft(names[:max(len(names)*part/parts, 1)])
