@@ -41,7 +41,7 @@ func (l *loaded) closePlugins() { l.set.Close() }
 func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) {
 	l := &loaded{data: data, set: outoftree.New(context.WithoutCancel(ctx), outoftree.Options{
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
-		PreQueueingHints: p.flags.PreQueueingHints(), PreHinted: p.recorder.PreHinted, Panicked: p.recorder.Panicked,
+		PreQueueingHints: p.flags.PreQueueingHints(), PreHinted: p.recorder.PreHinted, Panicked: p.recorder.Panics,
 	})}
 	unhook := context.AfterFunc(ctx, l.closePlugins) // interrupts waiting plugin factories
 	read := config.Options{

@@ -64,8 +64,8 @@ type Observer interface {
 	BindRefused(reason string)
 	// Binding: the number of bindings in progress changed by delta (1 or -1).
 	Binding(delta int)
-	// Panicked: a decision panicked, or a plugin panicked during a pod's binding.
-	Panicked()
+	// Panics: a decision panicked, or a plugin panicked during a pod's binding.
+	Panics()
 	// AttemptedGroup: an attempt at a pod group ended. The pods of the group are also counted one
 	// by one.
 	AttemptedGroup(profile string, result Result, took time.Duration)
@@ -136,6 +136,6 @@ func (NoObserver) AttemptedGroup(string, Result, time.Duration)          {}
 func (NoObserver) DecidedGroup(time.Duration)                            {}
 func (NoObserver) BindRefused(string)                                    {}
 func (NoObserver) Binding(int)                                           {}
-func (NoObserver) Panicked()                                             {}
+func (NoObserver) Panics()                                               {}
 
 var _ Observer = NoObserver{}

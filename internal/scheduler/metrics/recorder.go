@@ -274,8 +274,8 @@ func (r *Recorder) PreHinted(plugin string, narrowed bool) {
 	r.preHints.WithLabelValues(plugin, choose(narrowed, "narrowed", "all_pods")).Inc()
 }
 
-// Panicked counts decisions, and calls of plugins outside of them, that panicked.
-func (r *Recorder) Panicked() { r.panics.Inc() }
+// Panics counts decisions, and calls of plugins outside of them, that panicked.
+func (r *Recorder) Panics() { r.panics.Inc() }
 
 // LostRecord counts records lost by the journal.
 func (r *Recorder) LostRecord() { r.lostRecords.Inc() }

@@ -90,7 +90,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 		err := fmt.Errorf("panic: %s\n%s", a.Value, a.Stack)
 		klog.Background().Error(err, "A decision panicked; its pod backs off", "pod",
 			klog.KRef(a.Pod.Namespace, a.Pod.Name), "mendedNodes", a.Mended)
-		s.observer.Panicked()
+		s.observer.Panics()
 	case cycle.Compared:
 		s.shadow.Bound(a.Pod, a.Node, a.Evaluation, a.Unclear)
 	default:

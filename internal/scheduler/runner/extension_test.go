@@ -398,7 +398,7 @@ type panics struct {
 	n atomic.Int32
 }
 
-func (p *panics) Panicked() { p.n.Add(1) }
+func (p *panics) Panics() { p.n.Add(1) }
 
 // TestAPanicCostsItsPodTheAttempt verifies that a panic of a plugin, on the owner's goroutine or on
 // a goroutine of the pod, only fails the attempt of the pod. The panic is reported in the pod's

@@ -56,7 +56,7 @@ func callGuarded[T any](c *pluginCalls, plugin cycle.Extension, ask func() (T, e
 			if value := recover(); value != nil {
 				a.err = fmt.Errorf("plugin %q panicked: %v", plugin.Name(), value)
 				klog.Background().Error(a.err, "An out-of-tree plugin panicked", "stack", string(debug.Stack()))
-				c.observer.Panicked()
+				c.observer.Panics()
 			}
 			answers <- a
 		}()
