@@ -113,7 +113,7 @@ func searchOutcome(attempt *gang.Attempt, plan *gang.RoomPlan) PreemptionOutcome
 
 // observePlan reports the result of the search for victims.
 func (a *groupAttempt) observePlan(plan *gang.RoomPlan, outcome PreemptionOutcome, took time.Duration) {
-	p := Preempted{Group: true, Outcome: outcome, Searched: a.attempt.MayPreempt(), Took: took}
+	p := Preempted{Group: true, Status: outcome, Searched: a.attempt.MayPreempt(), Took: took}
 	if plan != nil {
 		p.Violations = a.podGroups.units.CountViolations(plan.Victims)
 		for _, unit := range plan.Victims {

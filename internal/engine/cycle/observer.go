@@ -89,7 +89,7 @@ const (
 // Preempted describes the preemption for one preemptor.
 type Preempted struct {
 	Group    bool // the preemptor is a pod group
-	Outcome  PreemptionOutcome
+	Status   PreemptionOutcome
 	Searched bool // victims were searched for; false for a group that may not preempt
 	Took     time.Duration
 

@@ -34,7 +34,7 @@ func (pr *preemptions) preemptFor(a *podAttempt) PostFilterResult {
 	}
 	took := pr.clock().Sub(began)
 	if errors.Is(found.Err, decide.ErrTooLong) {
-		pr.observer().Preempted(Preempted{Outcome: Broken, Searched: true, Took: took})
+		pr.observer().Preempted(Preempted{Status: Broken, Searched: true, Took: took})
 		return PostFilterResult{Err: found.Err}
 	}
 
@@ -43,7 +43,7 @@ func (pr *preemptions) preemptFor(a *podAttempt) PostFilterResult {
 		found.Victims = pr.podGroups.units.Complete(found.Victims)
 	}
 	pr.observer().Preempted(Preempted{
-		Outcome: preemptionOutcome(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
+		Status: preemptionOutcome(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
 	})
 	if found.Node == nil {
 		found.NameDevice(pr.cluster, a.profile.Profile.Profile, a.Waiting)

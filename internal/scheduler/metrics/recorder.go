@@ -185,12 +185,12 @@ func (r *Recorder) Preempted(p cycle.Preempted) {
 	victims, by := r.preemptionVictims, entity(p.Group)
 	if p.Group {
 		victims = r.groupVictims
-		r.groupPreemptions.WithLabelValues(string(p.Outcome)).Inc()
+		r.groupPreemptions.WithLabelValues(string(p.Status)).Inc()
 	} else {
 		r.preemptionAttempts.Inc()
 	}
 	if p.Searched {
-		r.searchDuration.WithLabelValues(by, string(p.Outcome)).Observe(p.Took.Seconds())
+		r.searchDuration.WithLabelValues(by, string(p.Status)).Observe(p.Took.Seconds())
 	}
 
 	if p.Victims > 0 {
