@@ -22,7 +22,7 @@ func TestEveryAdviceIsFollowed(t *testing.T) {
 			followed[kind] = true
 		}
 	}
-	given := regexp.MustCompile(`(?:onPod\(|onNode\(|deletion\(|withClass\(|softenTerm\(|Change\{Kind: |GroupSuggestion\{Kind: |Kind: )"([A-Z][A-Za-z]+)"`)
+	given := regexp.MustCompile(`(?:onPod\(|onNode\(|deletion\(|withClass\(|softenTerm\(|bindEdit\(|Change\{Kind: |GroupSuggestion\{Kind: |Kind: )"([A-Z][A-Za-z]+)"`)
 	files, err := filepath.Glob("../inspect/explain/*.go")
 	if err != nil {
 		t.Fatal(err)

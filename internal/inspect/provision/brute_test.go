@@ -102,7 +102,8 @@ func (s *smallCluster) cost(removed int) (sum float64) {
 	return sum
 }
 
-// buy tries all purchases of offers from the given one on that cost less than the least cost so far.
+// buy tries all purchases of offers, from the given one on, that cost less than the least cost so
+// far.
 func (s *smallCluster) buy(free, pods []size, first int, cost float64, least *float64) {
 	if cost >= *least-tiny {
 		return
@@ -181,8 +182,8 @@ func (s *smallCluster) objects() (list []metav1.Object, c *Catalog) {
 	return list, c
 }
 
-// TestSmallClustersAreRepackedOptimally verifies that plans for small clusters are never cheaper than
-// possible, and that at least 95 % of them have the lowest possible cost.
+// TestSmallClustersAreRepackedOptimally verifies that plans for small clusters are never cheaper
+// than possible, and that at least 95 % of them have the lowest possible cost.
 func TestSmallClustersAreRepackedOptimally(t *testing.T) {
 	optimal, excess, worst := 0, 0.0, 0.0
 	for seed := range uint64(*smallClusters) {

@@ -38,8 +38,8 @@ type Options struct {
 	Horizon time.Duration
 	// Headroom is the share of the replicas of each workload for which replaced nodes leave room.
 	Headroom float64
-	// TimeIsUp, if set, reports whether the search for nodes to replace must end with the best plan so
-	// far.
+	// TimeIsUp, if set, reports whether the search for nodes to replace must end with the best plan
+	// so far.
 	TimeIsUp func() bool
 	// Stay holds nodes that must stay, with the reason.
 	Stay map[string]string

@@ -303,7 +303,8 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 		return nil, err
 	}
 	fewest := all
-	// Instead of buying a few nodes, it may be cheaper to keep the last nodes, which waste the least.
+	// Instead of buying a few nodes, it may be cheaper to keep the last nodes, which waste the
+	// least.
 	for kept := 1; kept <= mostKept && kept < len(names) && len(all.Nodes) <= fewNodes && !r.o.timeIsUp(); kept++ {
 		e, _, err := r.draft(names[:len(names)-kept])
 		if err != nil {
