@@ -55,10 +55,17 @@ type keeper struct {
 //	Headroom 0.1, Deployments with 24 and 6 replicas: 2 placeholders like the first, 1 like the second
 func (o *Options) KeepRoom(w *simulate.World) (*simulate.Done, error) {
 	k, set := &keeper{}, w.Manifests()
+	placed := map[string]int{} // by namespace
+	for _, n := range w.Cluster().SortedNodes() {
+		for _, p := range n.Pods {
+			placed[p.Namespace()]++
+		}
+	}
 	share := 0.0 // carries fractions over to the next workload
 	for _, object := range set.Controllers() {
 		if l := workload.Of(object); l.Replicas != nil && metav1.GetControllerOfNoCopy(object) == nil {
-			share += o.Headroom * float64(*l.Replicas)
+			// Any tenant may ask for billions of replicas that do not run.
+			share += o.Headroom * float64(min(int(*l.Replicas), placed[object.GetNamespace()]))
 			k.keep(object.GetNamespace(), l.Template, int32(share))
 			share -= math.Trunc(share)
 		}
@@ -74,8 +81,9 @@ func (o *Options) KeepRoom(w *simulate.World) (*simulate.Done, error) {
 		return &simulate.Done{Notes: k.notes}, nil
 	}
 
-	never := v1.PreemptNever
-	objects := []metav1.Object{&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: placeholder}, Value: placeholderPriority, PreemptionPolicy: &never}}
+	objects := []metav1.Object{&schedulingv1.PriorityClass{
+		ObjectMeta: metav1.ObjectMeta{Name: placeholder}, Value: placeholderPriority, PreemptionPolicy: new(v1.PreemptNever),
+	}}
 	for _, s := range k.sets {
 		objects = append(objects, s)
 	}
@@ -102,9 +110,9 @@ func (k *keeper) keepBuffer(set *manifest.Set, d manifest.Document) error {
 	case scalable != nil:
 		for _, object := range set.Controllers() {
 			l := workload.Of(object)
-			if l.Kind.Kind == scalable.Kind && object.GetName() == scalable.Name && object.GetNamespace() == namespace && l.Replicas != nil {
+			if l.Ref() == scalable.Kind+"/"+scalable.Name && object.GetNamespace() == namespace && l.Replicas != nil {
 				template = l.Template
-				count = max(count, int32(math.Ceil(float64(*l.Replicas)*float64(ptr.Deref(b.Spec.Percentage, 0))/100)))
+				count = max(count, int32(min(math.MaxInt32, math.Ceil(float64(*l.Replicas)*float64(ptr.Deref(b.Spec.Percentage, 0))/100))))
 			}
 		}
 	}
@@ -177,7 +185,8 @@ func (k *keeper) dropUnplaced(w *simulate.World) error {
 			}
 		}
 		if placed < int(*s.Spec.Replicas) {
-			if _, err := w.Do(&simulate.Operation{Scale: &simulate.Scale{Workload: ref, Namespace: s.Namespace, Replicas: placed}}); err != nil {
+			down := &simulate.Scale{Workload: ref, Namespace: s.Namespace, Replicas: placed}
+			if _, err := w.Do(&simulate.Operation{Scale: down}); err != nil {
 				return err
 			}
 		}

@@ -89,7 +89,10 @@ func TestMissingHeadroomBuysNothing(t *testing.T) {
 func headroomPlan(t *testing.T, seed uint64, o Options, more []manifest.Document) *Replaced {
 	t.Helper()
 	objects, catalog := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 20)
-	set := manifest.Assemble("test", objects)
+	// A tenant's workload without pods, such as one that exceeds a quota, does not count.
+	huge := objects[0].(*appsv1.ReplicaSet).DeepCopy()
+	huge.Namespace, huge.UID, huge.Spec.Replicas = "tenant", "huge", new(int32(20_000))
+	set := manifest.Assemble("test", append(objects, huge))
 	set.ForPlans = more
 	origin, err := simulate.Open(set, simulate.Options{Seed: seed})
 	if err != nil {
