@@ -89,7 +89,7 @@ func TestMissingHeadroomBuysNothing(t *testing.T) {
 func headroomPlan(t *testing.T, seed uint64, o Options, more []manifest.Document) *Replaced {
 	t.Helper()
 	objects, catalog := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 20)
-	// A tenant's workload without pods, such as one that exceeds a quota, does not count.
+	// A tenant may store a workload without pods, for example beyond its quota: it does not count.
 	huge := objects[0].(*appsv1.ReplicaSet).DeepCopy()
 	huge.Namespace, huge.UID, huge.Spec.Replicas = "tenant", "huge", new(int32(20_000))
 	set := manifest.Assemble("test", append(objects, huge))
