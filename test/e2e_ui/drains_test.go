@@ -47,7 +47,7 @@ func rolling(t *testing.T) *stage.Crowd {
 	leave(c, 8, 10*time.Minute, "EvictionByEvictionAPI") // of other-4, on node-5
 	c.Other["deployments"].([]*appsv1.Deployment)[0].Labels = map[string]string{"berth.dev/surge": "note"}
 	c.Other["leases"] = []*coordinationv1.Lease{{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "berth-rebalance",
-		Annotations: map[string]string{"berth.dev/room": `{"namespace": "shop", "name": "cart-5d4f-2", "node": "node-1", "ahead": true}`}}}}
+		Annotations: map[string]string{"berth.dev/room": `[{"namespace": "shop", "name": "cart-5d4f-2", "node": "node-1", "ahead": true}]`}}}}
 	return c
 }
 

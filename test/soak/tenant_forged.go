@@ -34,7 +34,7 @@ func (h *hostile) forgeLease(ctx context.Context) error {
 			"berth.dev/scheduler-configuration": fmt.Sprintf(`{"kind":"SchedulerConfigurationInUse","holder":%q,"profiles":[{"schedulerName":"default-scheduler",`+
 				`"pluginConfig":[{"name":"NodeAffinity","args":{"addedAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":`+
 				`[{"matchFields":[{"key":"metadata.name","operator":"In","values":["node-1"]}]}]}}}}]}]}`, holder),
-			"berth.dev/room": `{"pods":[{"namespace":"witness","owner":"shop","node":"node-1"}]}`,
+			"berth.dev/room": `[{"namespace":"witness","name":"shop-0","uid":"shop-0","owner":"shop","node":"node-1"}]`,
 		}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &metav1.MicroTime{Time: time.Now().Add(
 			oneOf(h, -time.Hour, 0, time.Hour))}, LeaseDurationSeconds: pointerTo(oneOf[int32](h, 1, 15, 1<<31-1))},

@@ -85,6 +85,7 @@ func (s *stage) cordon(a execute.Cordon) execute.Event {
 
 func (s *stage) drainTold(a execute.DrainProgress) {
 	switch {
+	case a.Result == execute.Unreserved:
 	case a.Plan != nil:
 		s.say("planned:\n%s", showDraining(a.Plan))
 	case a.Pod == nil:

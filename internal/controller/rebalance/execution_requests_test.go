@@ -80,13 +80,13 @@ func (s *stage) carryOut(action execute.Action) {
 	case execute.Evict:
 		request(func() execute.Event {
 			if s.draining {
-				s.keep(a.Reservation, s.pod(a.UID))
+				s.keep(a.Reservations)
 			}
 			return s.evict(a)
 		})
-	case execute.ReleaseReservation:
+	case execute.ReleaseReservations:
 		r.Fail = nil
-		request(func() execute.Event { s.keep(nil, nil); return nil })
+		request(func() execute.Event { s.rooms = nil; return nil })
 	case execute.Withdraw:
 		r.Fail = nil
 		request(func() execute.Event { s.withdraw(a); return nil })
@@ -126,9 +126,7 @@ func (s *stage) carryOut(action execute.Action) {
 		request(func() execute.Event { return s.cordon(a) })
 	case execute.Scale:
 		request(func() execute.Event {
-			if a.Reservation != nil {
-				s.keep(a.Reservation, s.pod(a.Reservation.UID))
-			}
+			s.keep(a.Reservations)
 			answer := s.rescale(a)
 			if s.faults.scaled != nil {
 				s.faults.scaled(a)
@@ -186,8 +184,8 @@ func subject(action execute.Action) (object string, ticket response.Ticket) {
 		return a.Name, 0
 	case execute.Scale:
 		return a.Target.String(), a.Ticket
-	case execute.ReleaseReservation:
-		return a.Reservation.Name, 0
+	case execute.ReleaseReservations:
+		return a.Reservations[0].Name, 0
 	}
 	return "", 0
 }

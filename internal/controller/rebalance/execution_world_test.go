@@ -71,7 +71,8 @@ type stage struct {
 	statuses, counting bool
 	draining           bool // many pods leave at the same time
 	keeps              bool // the scheduler reserves the room requested by drains
-	room               *keptRoom
+	rooms              []*keptRoom
+	used               map[*execute.Flight]bool // reservations that were used
 	// responds is the time that responders take for an EvictionRequest; 0 means that there are no
 	// responders. asked holds the pods with an EvictionRequest.
 	responds time.Duration
@@ -127,7 +128,7 @@ func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) 
 	s := &stage{
 		Time: virtual.NewTime(begin, seed, 11), t: t, objects: map[string]metav1.Object{}, replicas: map[types.UID]int{},
 		template: map[types.UID]*v1.Pod{}, rollouts: map[string]int32{}, policy: policy, profiles: profiles(t, ""), evicted: map[types.UID]time.Time{},
-		results: map[string]int{}, stolen: map[types.UID]bool{}, asked: map[types.UID]bool{},
+		results: map[string]int{}, stolen: map[types.UID]bool{}, asked: map[types.UID]bool{}, used: map[*execute.Flight]bool{},
 	}
 	s.process = &virtual.Process[execute.Event, execute.Action]{
 		Time: s.Time, Tick: execute.Tick{}, Do: s.carryOut,
@@ -199,6 +200,9 @@ func (s *stage) start() { s.begin(execute.New(s.options)) }
 func (s *stage) begin(core core) {
 	s.next = core
 	s.process.Start()
+	if s.draining && !s.keeps {
+		s.step(execute.NoReservation{})
+	}
 	s.step(execute.Listed{})
 }
 
@@ -359,13 +363,19 @@ func (s *stage) schedule(uid types.UID) {
 	if p == nil || p.Spec.NodeName != "" || p.DeletionTimestamp != nil || s.faults.unscheduled {
 		return
 	}
-	c, room := s.cluster(), s.room
-	if room != nil && s.Now.Before(room.until) && !s.succeeds(p, room) {
-		c.SetPod(room.guest)
+	c := s.cluster()
+	var room *keptRoom
+	for _, r := range s.rooms {
+		if room == nil && s.succeeds(p, r) {
+			room = r
+		} else if s.Now.Before(r.until) {
+			c.SetPod(r.guest)
+		}
 	}
 	e := decide.NewPlain(c, s.profiles[0]).Evaluate(c.Pending(p))
-	if room != nil && s.succeeds(p, room) {
-		s.room = nil
+	if room != nil {
+		s.rooms = slices.DeleteFunc(s.rooms, func(r *keptRoom) bool { return r == room })
+		s.used[room.Flight] = true
 		if at := slices.IndexFunc(e.Nodes, func(v decide.NodeVerdict) bool { return v.Node.Name == room.To && v.Rejection == nil }); at >= 0 {
 			s.bind(p, room.To)
 			return
@@ -394,15 +404,23 @@ func (s *stage) unschedulable(p *v1.Pod, why string) {
 	s.write(p)
 }
 
-// keep reserves the room of a successor, for longer than any victim of these worlds takes to
-// terminate.
-func (s *stage) keep(room *execute.Flight, victim *v1.Pod) {
-	if s.room = nil; room == nil || victim == nil || !s.keeps {
+// keep reserves the rooms of successors in place of all others, for longer than any victim of these
+// worlds takes to terminate. Reservations that have been used stay used.
+func (s *stage) keep(shown execute.Reservations) {
+	if shown == nil || !s.keeps {
 		return
 	}
-	guest := victim.DeepCopy()
-	guest.Name, guest.UID, guest.Spec.NodeName = guest.Name+"/room", guest.UID+"/room", room.To
-	s.room = &keptRoom{room, guest, s.Now.Add(10 * time.Minute)}
+	before := s.rooms
+	s.rooms = nil
+	for _, f := range shown {
+		if i := slices.IndexFunc(before, func(r *keptRoom) bool { return r.Flight == f }); i >= 0 {
+			s.rooms = append(s.rooms, before[i])
+		} else if victim := s.pod(f.UID); victim != nil && !s.used[f] {
+			guest := victim.DeepCopy()
+			guest.Name, guest.UID, guest.Spec.NodeName = guest.Name+"/room", guest.UID+"/room", f.To
+			s.rooms = append(s.rooms, &keptRoom{f, guest, s.Now.Add(10 * time.Minute)})
+		}
+	}
 }
 
 // succeeds reports whether a pending pod is the intended user of the kept room.

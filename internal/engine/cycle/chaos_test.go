@@ -119,7 +119,7 @@ func (c *chaos) live(something func()) (binds int, err error) {
 func (c *chaos) end() error {
 	calm := time.Minute // shorter than the maximum wait for an event, like the values below
 	if c.options.Seed%2 == 0 {
-		c.putRoom(nil)
+		c.putRooms()
 	} else {
 		calm = 4 * time.Minute // the last reservation of the run ends within this time
 	}
@@ -129,7 +129,7 @@ func (c *chaos) end() error {
 	c.settle(calm)
 	c.judge()
 	c.judgeByAnother()
-	if guest := c.guest(); guest != nil {
+	for _, guest := range c.guests() {
 		c.breaks("room is still kept on %s for the successor of %s", guest.Nominated, guest.Name)
 	}
 	if len(c.broken) > 0 {

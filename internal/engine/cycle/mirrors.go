@@ -255,7 +255,7 @@ type moveLeaseKind struct{ reservations *moveReservations }
 func (k moveLeaseKind) set(lease, _ *coordinationv1.Lease) { k.reservations.seen(lease) }
 
 func (k moveLeaseKind) remove(cluster.Name, types.UID, *coordinationv1.Lease) {
-	k.reservations.withdraw()
+	k.reservations.show(nil)
 }
 
 type podGroupKind struct {

@@ -5,6 +5,7 @@ package cycle
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,7 +18,7 @@ import (
 )
 
 // Name, namespace and annotation of the Lease that the core follows as [MoveLeases]. The annotation
-// holds a [MoveReservation] as JSON; without the annotation, nothing is reserved.
+// holds a list of [MoveReservation] as JSON; without the annotation, nothing is reserved.
 const (
 	MoveLeaseNamespace        = metav1.NamespaceSystem
 	MoveLeaseName             = "berth-rebalance"
@@ -45,6 +46,7 @@ const (
 	leavesWithin  = 2 * time.Minute // wait for the pod's deletion to begin and, beyond its grace period, for its termination
 	arrivesWithin = time.Minute     // wait for the successor after the pod's deletion
 	longestGrace  = int64(time.Hour / time.Second)
+	mostMoves     = 100 // reservations read from the Lease
 )
 
 // moveReservations reserves capacity for the successors of pods being moved. The move is announced
@@ -57,15 +59,14 @@ const (
 // attempt, and is placed on the node if it fits there. If the leaving pod is unknown, no guest is
 // created, but the successor is nominated as well.
 //
-// At most one reservation is held at a time. It is held for a limited time, whether or not the
-// Lease is deleted.
+// A reservation is held for a limited time, whether or not the Lease is deleted.
 type moveReservations struct {
 	*common
 	nominations *nominations
-	kept        *keptReservation // the reservation shown last; nil if the Lease shows none
+	kept        []*keptReservation // the reservations shown by the Lease
 }
 
-// keptReservation is the reservation shown by the Lease, and the progress of the move.
+// keptReservation is a reservation shown by the Lease, and the progress of the move.
 type keptReservation struct {
 	MoveReservation
 	guest         *cluster.Pod // nil if no guest is nominated
@@ -77,31 +78,44 @@ type keptReservation struct {
 // seen processes the Lease. Every list shows the same Lease again, so a reservation that has ended
 // must stay ended.
 func (rs *moveReservations) seen(lease *coordinationv1.Lease) {
-	var shown MoveReservation
-	if text := lease.Annotations[MoveReservationAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil ||
-		shown.UID == "" || shown.Node == "" {
-		rs.withdraw()
-		return
+	var shown []MoveReservation
+	if json.Unmarshal([]byte(lease.Annotations[MoveReservationAnnotation]), &shown) != nil {
+		shown = nil
 	}
-	if rs.kept != nil && rs.kept.MoveReservation == shown {
-		return
-	}
-	rs.withdraw()
-	rs.kept = &keptReservation{MoveReservation: shown, until: rs.now.Add(leavesWithin)}
-	rs.follow()
+	rs.show(shown[:min(len(shown), mostMoves)])
 }
 
-// withdraw ends and forgets the reservation.
-func (rs *moveReservations) withdraw() {
-	rs.endReservation()
-	rs.kept = nil
+// show replaces the reservations. Those that are shown again continue; the others end.
+func (rs *moveReservations) show(shown []MoveReservation) {
+	rs.kept = slices.DeleteFunc(rs.kept, func(k *keptReservation) bool {
+		stays := slices.Contains(shown, k.MoveReservation)
+		if !stays {
+			rs.endReservation(k)
+		}
+		return !stays
+	})
+	for _, r := range shown {
+		if r.UID == "" || r.Node == "" || rs.of(r.UID) != nil {
+			continue
+		}
+		k := &keptReservation{MoveReservation: r, until: rs.now.Add(leavesWithin)}
+		rs.kept = append(rs.kept, k)
+		rs.follow(k)
+	}
+}
+
+// of returns the reservation for the successor of a pod, or nil.
+func (rs *moveReservations) of(uid types.UID) *keptReservation {
+	if i := slices.IndexFunc(rs.kept, func(k *keptReservation) bool { return k.UID == uid }); i >= 0 {
+		return rs.kept[i]
+	}
+	return nil
 }
 
 // endReservation frees the capacity, which may help other pods. The Lease may still show the
 // reservation.
-func (rs *moveReservations) endReservation() {
-	k := rs.kept
-	if k == nil || k.over {
+func (rs *moveReservations) endReservation(k *keptReservation) {
+	if k.over {
 		return
 	}
 	k.over = true
@@ -110,22 +124,32 @@ func (rs *moveReservations) endReservation() {
 	}
 }
 
-// resume sets the deadline at which another core would have ended the reservation. The zero time
-// means that the other core had no reservation.
-func (rs *moveReservations) resume(until time.Time) {
-	switch {
-	case rs.kept == nil:
-	case until.IsZero():
-		rs.endReservation()
-	default:
-		rs.kept.until = until
+// save returns the deadlines of the reservations, by leaving pod.
+func (rs *moveReservations) save() map[types.UID]time.Time {
+	untils := map[types.UID]time.Time{}
+	for _, k := range rs.kept {
+		if !k.over {
+			untils[k.UID] = k.until
+		}
+	}
+	return untils
+}
+
+// resume sets the deadlines at which another core would have ended the reservations, and ends those
+// that the other core did not have.
+func (rs *moveReservations) resume(untils map[types.UID]time.Time) {
+	for _, k := range rs.kept {
+		until, held := untils[k.UID]
+		if k.until = until; !held {
+			rs.endReservation(k)
+		}
 	}
 }
 
 // follow tracks the leaving pod: it creates the guest, and moves the deadline of the reservation.
 // After a restart, the pod may be shown after the Lease.
-func (rs *moveReservations) follow() {
-	k, victim := rs.kept, rs.cluster.Pod(rs.kept.UID)
+func (rs *moveReservations) follow(k *keptReservation) {
+	victim := rs.cluster.Pod(k.UID)
 	if victim == nil {
 		if !k.gone {
 			k.gone, k.until = true, rs.now.Add(arrivesWithin)
@@ -144,24 +168,27 @@ func (rs *moveReservations) follow() {
 	}
 }
 
-// lapse ends the reservation if its deadline has passed. The state of the leaving pod is checked
-// with every tick.
+// lapse ends the reservations with a passed deadline. The state of the leaving pods is checked with
+// every tick.
 func (rs *moveReservations) lapse() {
-	if rs.kept == nil || rs.kept.over {
-		return
-	}
-	rs.follow()
-	if !rs.now.Before(rs.kept.until) {
-		rs.endReservation()
+	for _, k := range rs.kept {
+		if k.over {
+			continue
+		}
+		rs.follow(k)
+		if !rs.now.Before(k.until) {
+			rs.endReservation(k)
+		}
 	}
 }
 
 // useReservation nominates a pod about to be tried to the node with the reservation for it.
 func (rs *moveReservations) useReservation(item *queue.Item) {
-	if rs.kept == nil || rs.kept.over || !rs.kept.isFor(item, rs.cluster.Pod(rs.kept.UID)) {
+	i := slices.IndexFunc(rs.kept, func(k *keptReservation) bool { return !k.over && k.isFor(item, rs.cluster.Pod(k.UID)) })
+	if i < 0 {
 		return
 	}
-	k := rs.kept
+	k := rs.kept[i]
 	k.over = true
 	if k.guest != nil {
 		if rs.cluster.Nominated(k.guest.UID) == nil {

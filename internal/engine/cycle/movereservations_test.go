@@ -6,6 +6,7 @@ package cycle_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,18 +29,20 @@ func ownedBy(p *v1.Pod) {
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: app, UID: types.UID("uid-" + app), Controller: &controller}}
 }
 
-// showRoom reserves room on a random node for the successor of a random pod, or ends the
-// reservation. In most cases, it then also deletes the pod and creates the successor.
+// showRoom reserves room on a random node for the successor of a random pod, in addition to some of
+// the existing reservations, or ends them. In most cases, it then also deletes the pod and creates
+// the successor.
 func (c *chaos) showRoom() {
 	victim := c.anyPod()
 	if victim == nil || victim.Spec.NodeName == "" || len(victim.OwnerReferences) == 0 || c.rng.IntN(4) == 0 {
-		c.putRoom(nil)
+		c.putRooms()
 		return
 	}
-	c.putRoom(&MoveReservation{
+	rooms := slices.DeleteFunc(slices.Clone(c.rooms), func(MoveReservation) bool { return c.rng.IntN(3) == 0 })
+	c.putRooms(append(rooms, MoveReservation{
 		Namespace: victim.Namespace, Name: victim.Name, UID: victim.UID, Owner: victim.OwnerReferences[0].UID, Node: fmt.Sprintf("n%d", c.rng.IntN(10)),
 		Begun: c.now.Format(time.RFC3339Nano),
-	})
+	})...)
 	if c.rng.IntN(3) == 0 {
 		return // the component that moves pods has failed, or the eviction is refused
 	}
@@ -54,14 +57,15 @@ func (c *chaos) showRoom() {
 	c.put(next)
 }
 
-// putRoom writes the Lease with the reservation, or without one for nil.
-func (w *world) putRoom(room *MoveReservation) {
+// putRooms writes the Lease with these reservations.
+func (w *world) putRooms(rooms ...MoveReservation) {
 	w.version++
+	w.rooms = rooms
 	w.lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: MoveLeaseNamespace, Name: MoveLeaseName, UID: "uid-room", ResourceVersion: fmt.Sprint(w.version),
 	}}
-	if room != nil {
-		text, err := json.Marshal(room)
+	if len(rooms) > 0 {
+		text, err := json.Marshal(rooms)
 		if err != nil {
 			panic(err)
 		}
@@ -70,23 +74,23 @@ func (w *world) putRoom(room *MoveReservation) {
 	w.watches[MoveLeases] = append(w.watches[MoveLeases], Seen{MoveLeases, w.lease})
 }
 
-// guest returns the guest nominated for the reservation, or nil; see moveReservations.
-func (w *world) guest() *cluster.Pod {
+// guests returns the guests nominated for the reservations; see moveReservations.
+func (w *world) guests() (guests []*cluster.Pod) {
 	for _, n := range w.core.View().Cluster.NominatedNodes() {
 		for _, p := range n.Nominated {
 			if strings.HasSuffix(string(p.UID), "/room") {
-				return p
+				guests = append(guests, p)
 			}
 		}
 	}
-	return nil
+	return guests
 }
 
 // checkRoomKept checks that no waiting pod of the same or a lower priority is decided on a node
 // with reserved room, unless it leaves that room free.
 func (w *world) checkRoomKept(e Event, actions []Action) {
-	guest := w.guest()
-	if _, ticked := e.(Tick); !ticked || guest == nil {
+	guests := w.guests()
+	if _, ticked := e.(Tick); !ticked || len(guests) == 0 {
 		return
 	}
 	for _, action := range actions {
@@ -102,13 +106,18 @@ func (w *world) checkRoomKept(e Event, actions []Action) {
 		default:
 			continue
 		}
-		n := w.core.View().Cluster.Node(node)
-		if node != guest.Nominated || n == nil || w.priorityOf(pod.UID, *pod.Spec.Priority) > guest.Class.Priority {
+		n, kept := w.core.View().Cluster.Node(node), int64(0)
+		for _, guest := range guests {
+			if node == guest.Nominated && w.priorityOf(pod.UID, *pod.Spec.Priority) <= guest.Class.Priority {
+				kept += guest.Class.Requests.MilliCPU
+			}
+		}
+		if n == nil || kept == 0 {
 			continue
 		}
 		besideRoom.Add(1)
-		if left := n.Size.MilliCPU - n.Requested.MilliCPU; left < guest.Class.Requests.MilliCPU {
-			w.breaks("pod %s is decided on %s, where %dm are left and %dm are kept for the successor of %s", pod.Name, node, left, guest.Class.Requests.MilliCPU, guest.Name)
+		if left := n.Size.MilliCPU - n.Requested.MilliCPU; left < kept {
+			w.breaks("pod %s is decided on %s, where %dm are left and %dm are kept for successors", pod.Name, node, left, kept)
 		}
 	}
 }

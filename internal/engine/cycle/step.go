@@ -192,8 +192,10 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	if c.reserved.held != nil {
 		sooner(c.reserved.nextDue())
 	}
-	if kept := c.moveReservations.kept; kept != nil && !kept.over {
-		sooner(kept.until)
+	for _, kept := range c.moveReservations.kept {
+		if !kept.over {
+			sooner(kept.until)
+		}
 	}
 
 	if alarms := c.preemptions.alarms; len(alarms) > 0 {

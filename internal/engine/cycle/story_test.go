@@ -83,6 +83,7 @@ type story struct {
 	statuses statuses
 	writes   map[Ticket]WriteClaims
 	version  int // resource version of the last claim shown by the watch
+	rooms    []MoveReservation
 }
 
 func (s *story) step(e Event) string {
@@ -151,7 +152,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "no-pod":
 		return s.step(Gone{Pods, storyPod(t, d, name)})
 	case "room", "no-room":
-		return s.step(Seen{MoveLeases, storyRoom(t, d)})
+		return s.step(Seen{MoveLeases, s.room(t, d)})
 	case "budget":
 		var allowed int32
 		d.ScanArgs(t, "allows", &allowed)
@@ -388,16 +389,23 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 	return p
 }
 
-func storyRoom(t *testing.T, d *datadriven.TestData) *coordinationv1.Lease {
+func (s *story) room(t *testing.T, d *datadriven.TestData) *coordinationv1.Lease {
 	t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: MoveLeaseNamespace, Name: MoveLeaseName, UID: "uid-room"}}
 	if d.Cmd == "no-room" {
+		s.rooms = nil
 		return lease
 	}
-	room := MoveReservation{Namespace: "default", Name: d.CmdArgs[0].Key, UID: types.UID("uid-" + d.CmdArgs[0].Key), Owner: "uid-owner", Node: d.CmdArgs[1].Key}
+	owner := "uid-owner"
+	d.MaybeScanArgs(t, "owner", &owner)
+	room := MoveReservation{Namespace: "default", Name: d.CmdArgs[0].Key, UID: types.UID("uid-" + d.CmdArgs[0].Key), Owner: types.UID(owner), Node: d.CmdArgs[1].Key}
 	d.MaybeScanArgs(t, "grace", &room.GraceSeconds)
 	room.Ahead = d.HasArg("ahead")
-	text, err := json.Marshal(room)
+	if !d.HasArg("also") {
+		s.rooms = nil
+	}
+	s.rooms = append(s.rooms, room)
+	text, err := json.Marshal(s.rooms)
 	if err != nil {
 		t.Fatal(err)
 	}

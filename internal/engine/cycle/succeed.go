@@ -23,8 +23,8 @@ type Resumed struct {
 	Budgets  []Used                  `json:",omitempty"`
 	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Group.Since, by PodGroup
 	Reserved *Reservation            `json:",omitempty"`
-	Rests    time.Time               `json:",omitzero"` // earliest start of the next reservation
-	Room     time.Time               `json:",omitzero"` // deadline of the reservation of [MoveLeases]
+	Rests    time.Time               `json:",omitzero"`  // earliest start of the next reservation
+	Moves    map[types.UID]time.Time `json:",omitempty"` // deadlines of the reservations of [MoveLeases], by leaving pod
 	// Learnt is the plugins' learnt data about arrived pods, by scheduler name.
 	Learnt  map[string]*plugins.Learnt `json:",omitempty"`
 	Flushed time.Time                  `json:",omitzero"` // zero: the first Tick flushes the queue
@@ -55,7 +55,7 @@ func (c *Core) Save() Resumed {
 	c.events.flushEvents() // recorded events may help waiting pods
 	r := Resumed{
 		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{},
-		Reserved: c.reserved.held, Rests: c.reserved.rests, Flushed: c.flushed,
+		Reserved: c.reserved.held, Rests: c.reserved.rests, Moves: c.moveReservations.save(), Flushed: c.flushed,
 	}
 	for _, g := range c.groups.Sorted() {
 		if g.Object != nil && !g.Since.IsZero() {
@@ -75,9 +75,6 @@ func (c *Core) Save() Resumed {
 			r.Rooms[p.UID] = p.Nominated
 		}
 	}
-	if kept := c.moveReservations.kept; kept != nil && !kept.over {
-		r.Room = kept.until
-	}
 	for name, used := range c.preemptions.budgets {
 		r.Budgets = append(r.Budgets, used.saveUsed(name))
 	}
@@ -89,7 +86,7 @@ func (c *Core) Save() Resumed {
 // clearing a nomination may activate other pods, which Restore puts back into their places.
 func (c *Core) resume(r Resumed) {
 	c.flushed = r.Flushed
-	c.moveReservations.resume(r.Room)
+	c.moveReservations.resume(r.Moves)
 	for name, learnt := range r.Learnt {
 		if p := c.profiles.byName[name]; p != nil {
 			p.Profile.Profile.Relearn(learnt)

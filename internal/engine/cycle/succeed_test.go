@@ -116,7 +116,7 @@ func TestAnotherCoreFlushesWhenItIsTime(t *testing.T) {
 // long as the first core would have held it. The cores are exchanged even if the Lease cannot be
 // listed.
 func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
-	text, err := json.Marshal(MoveReservation{Namespace: "default", Name: "web", UID: "uid-web", Owner: "uid-owner", Node: "b"})
+	text, err := json.Marshal([]MoveReservation{{Namespace: "default", Name: "web", UID: "uid-web", Owner: "uid-owner", Node: "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}

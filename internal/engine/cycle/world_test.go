@@ -46,7 +46,8 @@ type world struct {
 	version  int
 	nodes    map[string]*v1.Node
 	pods     map[types.UID]*v1.Pod
-	lease    *coordinationv1.Lease // the Lease with the reservation; nil if it does not exist yet
+	lease    *coordinationv1.Lease // the Lease with the reservations; nil if it does not exist yet
+	rooms    []MoveReservation     // the reservations in the Lease
 	budgets  budgets
 	gentle   gentle
 	gangs    gangs

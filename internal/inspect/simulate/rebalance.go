@@ -188,8 +188,8 @@ func (r *rebalances) carryOut(m *moving, action execute.Action) execute.Event {
 		return execute.Answered{Ticket: a.Ticket, Outcome: r.setTaint(m, a)}
 	case execute.Evict:
 		return r.evict(m, a)
-	case execute.ReleaseReservation:
-		if r.kept == a.Reservation.Reservation() {
+	case execute.ReleaseReservations:
+		if r.kept == a.Reservations.Text() {
 			r.reserve("")
 		}
 	case execute.MoveProgress:
@@ -226,7 +226,7 @@ func (r *rebalances) evict(m *moving, a execute.Evict) execute.Event {
 		answer.Outcome = response.Gone
 		return answer
 	}
-	r.reserve(a.Reservation.Reservation())
+	r.reserve(a.Reservations.Text())
 	switch verdict := r.budgets.mayEvict(p); {
 	case p.Terminating:
 	case verdict.Answer == disruption.Later:
@@ -237,13 +237,13 @@ func (r *rebalances) evict(m *moving, a execute.Evict) execute.Event {
 		r.controllers.departPod(p, ByDrain, p.NodeName)
 	default:
 		m.done.Moves++
-		r.controllers.departPod(p, ByRebalance, a.Reservation.Cause)
+		r.controllers.departPod(p, ByRebalance, a.Reservations[len(a.Reservations)-1].Cause)
 	}
 	return answer
 }
 
-// reserve makes the scheduler reserve room for a successor. The reservation replaces any earlier
-// one; an empty text reserves none.
+// reserve makes the scheduler reserve room for successors. The reservations replace any earlier
+// ones; an empty text reserves none.
 func (r *rebalances) reserve(text string) {
 	r.kept = text
 	r.scheduler.showObject(cycle.MoveLeases, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{

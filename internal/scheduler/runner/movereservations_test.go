@@ -31,7 +31,7 @@ func ofDatabase(pod *v1.Pod) *v1.Pod {
 // keepRoom publishes a reservation on the node for the successor of pod db-0.
 func (w *world) keepRoom(uid types.UID, node string) {
 	w.Helper()
-	text, err := json.Marshal(cycle.MoveReservation{Namespace: "default", Name: "db-0", UID: uid, Owner: "db", Node: node, GraceSeconds: 30})
+	text, err := json.Marshal([]cycle.MoveReservation{{Namespace: "default", Name: "db-0", UID: uid, Owner: "db", Node: node, GraceSeconds: 30}})
 	if err != nil {
 		w.Fatal(err)
 	}

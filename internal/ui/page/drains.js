@@ -102,10 +102,10 @@ export class Drains {
   async load() {
     replace(this.surges, h('p', {class: 'thinking'}, 'Reading workloads and the reservation …'));
     try {
-      const {answer} = await ask('/api/objects'), room = answer.room && JSON.parse(answer.room), surges = answer.surges || [];
+      const {answer} = await ask('/api/objects'), rooms = JSON.parse(answer.room || '[]'), surges = answer.surges || [];
       replace(this.surges,
         surges.length ? h('ul', {class: 'plain'}, surges.map(({metadata: {namespace, name}, spec}) => h('li', {}, h('a', {class: 'name', href: link('workload', namespace, kindOf(spec), name)}, `${namespace}/${kindOf(spec)}/${name}`), h('span', {class: 'quiet'}, ' has one more replica until a pod has left')))) : h('p', {class: 'quiet'}, 'No workload has an additional replica.'),
-        room ? h('p', {}, 'Room is kept on ', nodeLink(room.node), ' for the replacement of ', podLink(room.namespace, room.name), room.ahead ? ', which starts first.' : '.') : null,
+        rooms.map((room) => h('p', {}, 'Room is kept on ', nodeLink(room.node), ' for the replacement of ', podLink(room.namespace, room.name), room.ahead ? ', which starts first.' : '.')),
         h('p', {class: 'source'}, `As of ${moment(Date.parse(answer.asOf))}. `, h('button', {type: 'button', class: 'small', onclick: () => this.load()}, 'Read again')));
     } catch (error) {
       replace(this.surges, h('p', {class: 'fault'}, error.message));

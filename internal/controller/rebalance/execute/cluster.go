@@ -27,10 +27,13 @@ import (
 //
 // It is updated only by the events passed to its owner, so it includes a write only after the watch
 // event of the write. Plans run on other goroutines with forks of the cluster.
-type cluster struct{ *world.World }
+type cluster struct {
+	*world.World
+	unreserved bool // no scheduler reserves room for successors
+}
 
 // newCluster returns an empty cluster.
-func newCluster() *cluster { return &cluster{world.Open(nil)} }
+func newCluster() *cluster { return &cluster{World: world.Open(nil)} }
 
 // covered iterates over the non-terminal pods selected by a budget.
 func (c *cluster) covered(b *policyv1.PodDisruptionBudget) iter.Seq[*v1.Pod] {
@@ -54,6 +57,8 @@ func (c *cluster) see(event Event) {
 		c.Put(e.Object)
 	case Gone:
 		c.Delete(e.Object)
+	case NoReservation:
+		c.unreserved = true
 	}
 }
 

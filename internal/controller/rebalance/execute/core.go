@@ -262,7 +262,7 @@ func (c *Core) resume() {
 	// asked and reserving are set so that drop withdraws the EvictionRequest and the reservation of
 	// the previous process.
 	c.move = departureOf(f)
-	c.move.asked, c.reserving = c.now, c.move
+	c.move.asked, c.reserving = c.now, []*departure{c.move}
 	if !c.leaves(c.move) {
 		c.drop()
 		c.ask()

@@ -68,21 +68,26 @@ func departureOf(f *Flight) *departure {
 	}}
 }
 
-// Reservation returns the move's reservation as published in the Lease, or "" without one. It is
-// identical for the same move in every process. The Lease's reservation is compared with it as
-// text, so its fields must be in a fixed order, and times in whole seconds.
-func (f *Flight) Reservation() string {
-	if f == nil || f.To == "" {
-		return ""
+// Reservations are departures with capacity reserved for their successors.
+type Reservations []*Flight
+
+// Text returns the reservations as published in the Lease, or "" without any. It is identical for
+// the same moves in every process. The Lease's reservations are compared with it as text, so its
+// fields must be in a fixed order, and times in whole seconds.
+func (rs Reservations) Text() string {
+	var shown []cycle.MoveReservation
+	for _, f := range rs {
+		if f.To != "" {
+			shown = append(shown, cycle.MoveReservation{
+				Namespace: f.Namespace, Name: f.Name, UID: f.UID, Owner: f.OwnerUID, Node: f.To,
+				Ahead: f.Surge != nil, GraceSeconds: f.Cost.GraceSeconds, Begun: f.Begun.UTC().Format(time.RFC3339),
+			})
+		}
 	}
-	text, err := json.Marshal(cycle.MoveReservation{
-		Namespace: f.Namespace, Name: f.Name, UID: f.UID, Owner: f.OwnerUID, Node: f.To,
-		Ahead: f.Surge != nil, GraceSeconds: f.Cost.GraceSeconds, Begun: f.Begun.UTC().Format(time.RFC3339),
-	})
-	if err != nil {
-		return ""
+	if text, err := json.Marshal(shown); err == nil && shown != nil {
+		return string(text)
 	}
-	return string(text)
+	return ""
 }
 
 // follows reports whether the workload's controller creates a successor. Jobs and custom

@@ -41,6 +41,8 @@ type DrainOptions struct {
 const (
 	landsFor   = 5 * time.Second  // limit of the wait for a successor to be scheduled, before the next eviction
 	plannedFor = 10 * time.Second // validity of a plan while only predicted changes occur
+	// mostUnplaced is the maximum number of successors that are awaited at the same time.
+	mostUnplaced = 10
 )
 
 // stage is the state of the Drainer's state machine.
@@ -60,14 +62,16 @@ const (
 )
 
 // Drainer drains nodes. It cordons them, evicts the pods in the order of a plan, and ends when the
-// pods are deleted and their successors are scheduled. The next eviction waits until the previous
-// successor is scheduled, so that each placement is decided on the state assumed by the plan. Pods
-// terminate concurrently, except for StatefulSet pods. If a successor lands elsewhere, or another
+// pods are deleted and their successors are scheduled. Pods of different workloads leave together,
+// because the room of each successor is reserved; the next pod of the same workload leaves when the
+// successor of the previous one is scheduled. Pods terminate concurrently, except for the pods of a
+// StatefulSet. If a successor lands elsewhere, or another
 // pod is scheduled, the Drainer replans; if pods are scheduled faster than plans complete, the
 // newest plan is used.
 //
 // Berth's scheduler reserves the successor's room from the time of the eviction request until the
-// successor is scheduled. As with a move, the Drainer does not rely on the reservation.
+// successor is scheduled. Without reservations, a pod leaves when the successors of all previous
+// pods are scheduled.
 //
 // Drainer has no journal: another run needs only the cordoned nodes and the pods on them.
 //
@@ -83,13 +87,13 @@ type Drainer struct {
 
 	waiting map[response.Ticket]string // nodes being cordoned
 
-	// plan is the newest plan; nil until the first one is complete. next is the index of the next
-	// pod to evict. Pods before it have been tried.
+	// plan is the newest plan; nil until the first one is complete. due holds its pods that have not
+	// been tried.
 	plan    *rebalance.Draining
 	planned time.Time
 	stale   bool // the plan is no longer valid
 	late    int  // consecutive plans that were stale on completion
-	next    int  // index in plan.Pods
+	due     []*rebalance.Departure
 
 	inProgress []*departure // evicted pods, in order
 	// The pods in unsure count as evicted only once they are observed to terminate. They are

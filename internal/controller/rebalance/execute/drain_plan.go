@@ -52,7 +52,10 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	if !first && d.stage != replanning {
 		return
 	}
-	d.plan, d.planned, d.next = plan, d.now, 0
+	d.plan, d.planned, d.due = plan, d.now, nil
+	for i := range plan.Pods {
+		d.due = append(d.due, &plan.Pods[i])
+	}
 	if d.late++; !d.stale {
 		d.late = 0
 	}

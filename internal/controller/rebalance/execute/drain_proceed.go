@@ -94,9 +94,9 @@ func (d *Drainer) advance() {
 
 // proceed makes the next eviction, or waits for its preconditions.
 //
-// It does at most one thing: an eviction, a surge, or a request for a plan. Beforehand, everything
-// assumed by the plan must have settled: evictions in flight, unscheduled successors, and surges
-// with an unscheduled pod.
+// It does at most one thing: an eviction, a surge, or a request for a plan. Evictions in flight must
+// have settled. Successors may be unscheduled, because their room is reserved, but before a new plan
+// they must be scheduled as well.
 func (d *Drainer) proceed() {
 	if d.evicting != nil {
 		d.retryEviction()
@@ -108,18 +108,54 @@ func (d *Drainer) proceed() {
 			return
 		}
 	}
+	unplaced, raises := d.unplaced()
+	if raises {
+		return
+	}
+	// Pods waiting for something are skipped: their turn is in the next plan.
+	for i := 0; i < len(d.due); {
+		p := d.due[i]
+		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		switch {
+		case p.Waits != "", d.now.Before(d.held[p.UID].until), d.stays[p.UID] != "", victim != nil && d.surges.surgeOf(victim) != nil:
+			d.due = slices.Delete(d.due, i, i+1)
+			continue
+		// Replan only now, with a pod to evict: a stale plan does no harm while no pod can leave.
+		case d.stale, d.now.Sub(d.planned) > plannedFor, victim == nil, victim.DeletionTimestamp != nil:
+			if len(unplaced) == 0 {
+				d.ask(replanning)
+			}
+			return
+		}
+		owner := rules.OwnerOf(victim)
+		if d.mustWait(p, owner, unplaced) {
+			i++
+			continue
+		}
+		d.due = slices.Delete(d.due, i, i+1)
+		d.begin(&departure{
+			Departure: *p, owner: owner, known: d.cluster.podsOf(owner), grace: d.options.Grace, past: d.options.Delete,
+		})
+		return
+	}
+	if len(unplaced) == 0 {
+		d.rest()
+	}
+}
+
+// unplaced returns the departures with a successor that is expected to be scheduled soon, and
+// whether a surge is about to begin.
+func (d *Drainer) unplaced() (list []*departure, raises bool) {
 	for _, p := range d.inProgress {
 		// Pods on a silent node may never terminate, so other pods leave meanwhile.
 		until := p.expected()
-		if p.ended || !p.follows() || until.IsZero() && d.cluster.holdsPods(p.From) {
-			continue
-		}
 		switch {
+		case p.ended || !p.follows() || until.IsZero() && d.cluster.holdsPods(p.From):
 		case until.IsZero():
-			return
+			list = append(list, p)
 		case d.now.Before(until):
 			d.wake(until)
-			return
+			list = append(list, p)
 		// The successor was not scheduled within landsFor, so the drain stops waiting for it and
 		// replans.
 		case d.planned.Before(until): // the next plan places the successor first
@@ -129,32 +165,22 @@ func (d *Drainer) proceed() {
 	for _, s := range d.surges.list {
 		if until := s.since.Add(landsFor); s.step <= growing && !s.placed && d.now.Before(until) {
 			d.wake(until)
-			return
+			list, raises = append(list, s.departure), raises || s.step == raising
 		}
 	}
-	// Pods waiting for something are skipped: their turn is in the next plan.
-	for ; d.next < len(d.plan.Pods); d.next++ {
-		p := &d.plan.Pods[d.next]
-		if p.Waits != "" || d.now.Before(d.held[p.UID].until) || d.stays[p.UID] != "" {
-			continue
-		}
-		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
-		if victim != nil && d.surges.surgeOf(victim) != nil {
-			continue
-		}
-		// Replan only now, with a pod to evict: a stale plan does no harm while no pod can leave.
-		if d.stale || d.now.Sub(d.planned) > plannedFor || victim == nil || victim.DeletionTimestamp != nil {
-			d.ask(replanning)
-			return
-		}
-		d.next++
-		d.begin(&departure{
-			Departure: *p, owner: rules.OwnerOf(victim), known: d.cluster.podsOf(rules.OwnerOf(victim)),
-			grace: d.options.Grace, past: d.options.Delete,
-		})
-		return
+	return list, raises
+}
+
+// mustWait reports whether a pod must not leave before these successors are scheduled: the pods of
+// a workload leave one after another, and successors without reserved room might get in the way.
+func (d *Drainer) mustWait(p *rebalance.Departure, owner rules.Owner, unplaced []*departure) bool {
+	switch {
+	case len(unplaced) == 0:
+		return false
+	case len(unplaced) >= mostUnplaced, p.To == "", d.cluster.unreserved:
+		return true
 	}
-	d.rest()
+	return slices.ContainsFunc(unplaced, func(o *departure) bool { return o.flight == nil || o.owner == owner })
 }
 
 // begin removes a pod by a surge or an eviction.
@@ -176,9 +202,9 @@ func (d *Drainer) begin(p *departure) {
 	d.evict(p)
 }
 
-// leaveRoom releases the reservation, unless the leaving pod still awaits its successor.
+// leaveRoom releases the reservations, unless a leaving pod still awaits its successor.
 func (d *Drainer) leaveRoom() {
-	if p := d.reserving; p != nil && (p.ended || p.at.IsZero() && p != d.evicting && !d.surges.places(p)) {
+	if !slices.ContainsFunc(d.reserving, d.needsRoom) {
 		d.freeRoom()
 	}
 }

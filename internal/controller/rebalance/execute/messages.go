@@ -60,7 +60,7 @@ type (
 )
 
 // Action is an output of a state machine, of one of the types below. Each action is a request with
-// a response, except for ReleaseReservation, Withdraw, and reports of progress or of an end.
+// a response, except for ReleaseReservations, Withdraw, and reports of progress or of an end.
 //
 // The core does not block on a response: it continues with other events, and receives the response
 // as an event.
@@ -132,7 +132,7 @@ type (
 		UID    types.UID
 	}
 	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
-	// pod, bypassing disruption budgets. If set, Reservation first replaces any other reservation.
+	// pod, bypassing disruption budgets. If there are Reservations, they first replace all others.
 	// Unless Direct is set, the caller may create an EvictionRequest instead; then the outcome is
 	// Asked.
 	Evict struct {
@@ -141,20 +141,20 @@ type (
 		UID             types.UID
 		Grace           *int64
 		Delete, Direct  bool
-		Reservation     *Flight
+		Reservations    Reservations // the pod's own is the last one
 	}
 	// Withdraw withdraws existing EvictionRequests for these pods.
 	Withdraw struct{ Pods map[types.UID]bool }
 	// Scale sets a workload's replicas and its label berth.dev/surge in one request. It sets the
 	// label only on a workload that has From replicas and no such label; otherwise the outcome is
 	// Conflict. It removes the label only if its value is Before; replicas other than From are then
-	// left unchanged. If set, Reservation first replaces any other reservation.
+	// left unchanged. If there are Reservations, they first replace all others.
 	Scale struct {
 		Ticket        response.Ticket
 		Target        rebalance.Scaled
 		From, To      int32
 		Before, After string
-		Reservation   *Flight
+		Reservations  Reservations // as in Evict
 	}
 	// Mark sets a pod's deletion cost to the lowest value, or with Keep to the highest. With Clear,
 	// it restores the original cost.
@@ -171,8 +171,8 @@ type (
 		UID             types.UID
 		Status          string
 	}
-	// ReleaseReservation releases the reservation of an Evict or a Scale.
-	ReleaseReservation struct{ Reservation *Flight }
+	// ReleaseReservations releases the Reservations of an Evict or a Scale.
+	ReleaseReservations struct{ Reservations Reservations }
 	// MoveProgress reports the progress of a move or a run.
 	MoveProgress struct {
 		Result  Result

@@ -4,6 +4,7 @@
 package execute
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -40,9 +41,10 @@ type mover struct {
 	surges  *surges
 
 	stopping bool // no further pod is evicted
-	// evicting is the departure being evicted, while any number of evicted pods may still be
-	// terminating; reserving is the departure with a reservation for its successor. nil means none.
-	evicting, reserving *departure
+	// evicting is the departure being evicted, or nil. Any number of evicted pods may still be
+	// terminating.
+	evicting  *departure
+	reserving []*departure // departures with a reservation for their successors, as last published
 	// found holds the successors of all departures: a pod succeeds at most one pod.
 	found map[types.UID]bool
 	// paces space the requests per pod, across plans: a plan may choose a pod again after an
@@ -84,6 +86,7 @@ func (m *mover) take(event Event) {
 		m.surges.touch(e.Object)
 		delete(m.paces, e.Object.GetUID())
 	case NoReservation:
+		m.cluster.see(event)
 		m.policy.report(nil, Unreserved, "", e.Why)
 	case Unanswered:
 		m.policy.report(nil, Direct, "", e.Why)
@@ -102,10 +105,9 @@ func (m *mover) evict(p *departure) {
 	if p.tried.IsZero() {
 		p.tried = m.now
 	}
-	m.keepRoom(p)
 	m.paced(p.UID)
 	m.evicting, p.ticket = p, m.nextTicket()
-	m.addAction(Evict{Ticket: p.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Delete: p.past, Reservation: p.flight})
+	m.addAction(Evict{Ticket: p.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID, Grace: p.grace, Delete: p.past, Reservations: m.keepRoom(p)})
 }
 
 // paced records a request about a pod and returns the earliest time for the next one.
@@ -212,20 +214,34 @@ func (m *mover) successorOf(p *departure) *v1.Pod {
 	return next
 }
 
-// keepRoom records that the scheduler will reserve room for the pod's successor, which replaces any
-// other reservation. The reservation itself is part of the request that the caller issues next.
-func (m *mover) keepRoom(p *departure) {
-	if p.flight != nil {
-		m.reserving = p
+// keepRoom adds the room of a pod's successor to the reservations of the pods that still leave, and
+// returns all of them for the caller's request. nil leaves the published reservations unchanged.
+func (m *mover) keepRoom(p *departure) Reservations {
+	if p.flight == nil {
+		return nil
+	}
+	m.reserving = append(slices.DeleteFunc(m.reserving, func(o *departure) bool { return o == p || !m.needsRoom(o) }), p)
+	return reservationsOf(m.reserving)
+}
+
+// needsRoom reports whether a departure still awaits its successor.
+func (m *mover) needsRoom(p *departure) bool {
+	return !p.ended && (!p.at.IsZero() || p == m.evicting || m.surges.places(p))
+}
+
+// freeRoom releases the reservations.
+func (m *mover) freeRoom() {
+	if len(m.reserving) > 0 {
+		m.addAction(ReleaseReservations{Reservations: reservationsOf(m.reserving)})
+		m.reserving = nil
 	}
 }
 
-// freeRoom releases any reservation.
-func (m *mover) freeRoom() {
-	if p := m.reserving; p != nil {
-		m.reserving = nil
-		m.addAction(ReleaseReservation{Reservation: p.flight})
+func reservationsOf(list []*departure) (rs Reservations) {
+	for _, p := range list {
+		rs = append(rs, p.flight)
 	}
+	return rs
 }
 
 // attempt is a request repeated until its outcome is known.

@@ -195,8 +195,7 @@ func (ss *surges) request(s *surge) {
 	switch s.step {
 	case raising:
 		ss.paced(s.scaled.UID)
-		ss.keepRoom(s.departure)
-		change.Reservation = s.flight
+		change.Reservations = ss.keepRoom(s.departure)
 		ss.addAction(change)
 	case marking, sparing, clearing:
 		ss.addAction(Mark{Ticket: s.ticket, Namespace: p.Namespace, Name: p.Name, UID: p.UID,

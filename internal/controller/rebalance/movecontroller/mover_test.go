@@ -289,10 +289,11 @@ func (a *api) kept(t *testing.T) {
 	if len(a.rooms) != 2 || a.rooms[1] != "" {
 		t.Fatalf("the Lease has shown %q, want a room and then none", a.rooms)
 	}
-	var room cycle.MoveReservation
-	if err := json.Unmarshal([]byte(a.rooms[0]), &room); err != nil {
-		t.Fatal(err)
+	var rooms []cycle.MoveReservation
+	if err := json.Unmarshal([]byte(a.rooms[0]), &rooms); err != nil || len(rooms) != 1 {
+		t.Fatal(err, rooms)
 	}
+	room := rooms[0]
 	if room.Begun == "" {
 		t.Error("the room does not say when the move began")
 	}
@@ -306,7 +307,7 @@ func (a *api) kept(t *testing.T) {
 // followed without another eviction, and that its reservation is released in the end.
 func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	a := newAPI(t)
-	a.rooms = []string{`{"namespace":"default","name":"web-1","uid":"web-1","owner":"web","node":"b","begun":"2026-11-20T10:00:00Z"}`}
+	a.rooms = []string{`[{"namespace":"default","name":"web-1","uid":"web-1","owner":"web","node":"b","begun":"2026-11-20T10:00:00Z"}]`}
 	a.Delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}})
 	successor := pod("web-2", "b")
 	successor["metadata"].(map[string]any)["creationTimestamp"] = "2026-11-20T10:00:01Z"

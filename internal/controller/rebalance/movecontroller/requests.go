@@ -72,9 +72,9 @@ func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
 	switch a := action.(type) { // writing the reservation has a separate time limit
 	case execute.Evict:
-		r.writeReservation(ctx, a.Reservation.Reservation())
+		r.writeReservations(ctx, a.Reservations.Text())
 	case execute.Scale:
-		r.writeReservation(ctx, a.Reservation.Reservation())
+		r.writeReservations(ctx, a.Reservations.Text())
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -106,8 +106,8 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		if err := r.setStatus(ctx, a); err != nil && !apierrors.IsNotFound(err) {
 			klog.FromContext(ctx).Info("Status of a held eviction not written, will try again", "pod", klog.KRef(a.Namespace, a.Name), "err", err)
 		}
-	case execute.ReleaseReservation:
-		r.releaseReservation(context.WithoutCancel(ctx), a.Reservation.Reservation()) // even if the drain is over
+	case execute.ReleaseReservations:
+		r.releaseReservations(context.WithoutCancel(ctx), a.Reservations.Text()) // even if the drain is over
 	case execute.Withdraw:
 		r.withdraw(context.WithoutCancel(ctx), a.Pods) // even if the drain is over
 	case execute.Evict:

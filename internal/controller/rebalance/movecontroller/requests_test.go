@@ -88,7 +88,7 @@ func TestARoomThatCannotBeShownDoesNotHoldAMoveUp(t *testing.T) {
 		said, begun := 0, time.Now()
 		r := &requests{client: api.Client(), noReservation: func(string) { said++ }}
 		flight := &execute.Flight{Move: rebalance.Move{Namespace: "default", Name: "p", UID: "p", To: "b"}}
-		answer := r.carryOut(t.Context(), execute.Evict{Ticket: 1, Namespace: "default", Name: "p", UID: "p", Reservation: flight})
+		answer := r.carryOut(t.Context(), execute.Evict{Ticket: 1, Namespace: "default", Name: "p", UID: "p", Reservations: execute.Reservations{flight}})
 		if got := answer.(execute.Answered); got.Outcome != response.OK || time.Since(begun) > reserveWithin || said != 1 {
 			t.Errorf("answered %+v after %v, and said %d times that no room is kept", got, time.Since(begun), said)
 		}
@@ -258,8 +258,8 @@ func TestTheRoomOfAMoveThatIsResumedIsFreed(t *testing.T) {
 
 	r := newRequests(client, nil)
 	recalled := r.carryOut(t.Context(), execute.Recall{}).(execute.Recalled)
-	r.carryOut(t.Context(), execute.ReleaseReservation{Reservation: recalled.Journal.Move})
-	want, _ := json.Marshal(abroad.Reservation())
+	r.carryOut(t.Context(), execute.ReleaseReservations{Reservations: execute.Reservations{recalled.Journal.Move}})
+	want, _ := json.Marshal(execute.Reservations{&abroad}.Text())
 	if len(freed) != 1 || !strings.Contains(freed[0], string(want)) {
 		t.Errorf("freed %q, want %q", freed, want)
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// writeReservation makes Berth's scheduler reserve room: it writes the reservation to the Lease,
-// replacing any other, and creates the Lease if needed. Apart from a message it fails silently,
+// writeReservations makes Berth's scheduler reserve room: it writes the reservations to the Lease,
+// replacing any others, and creates the Lease if needed. Apart from a message it fails silently,
 // because departures do not depend on it: with another scheduler, the Lease has no reader.
-func (r *requests) writeReservation(ctx context.Context, room string) {
+func (r *requests) writeReservations(ctx context.Context, room string) {
 	if room == "" {
 		return
 	}
@@ -46,13 +46,13 @@ func (r *requests) writeReservation(ctx context.Context, room string) {
 	}
 }
 
-// releaseReservation releases a reservation, if there is one. A different reservation stays,
-// because another process has written it. If a process is killed before it releases its
-// reservation, the reservation expires.
+// releaseReservations releases reservations, if there are any. If the Lease shows others, they stay,
+// because another process has written them. If a process is killed before it releases its
+// reservations, they expire.
 //
 // The JSON patch tests the value and removes it in one request; the API server rejects it as
 // invalid if the value differs.
-func (r *requests) releaseReservation(ctx context.Context, room string) {
+func (r *requests) releaseReservations(ctx context.Context, room string) {
 	if room == "" {
 		return
 	}
