@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -56,7 +57,7 @@ func newControllerCommand() *cobra.Command {
 	to.AddFlags(cmd.Flags())
 	options.AddFlags(cmd.Flags())
 	options.Rebalance.Exchange = cost.Run
-	cost.AddFlags(cmd.Flags(), "rebalance, goal cost: ")
+	cost.AddFlags(cmd.Flags(), "rebalance, goal cost: ", 30*time.Second)
 	addVerbosity(cmd)
 	return cmd
 }

@@ -44,7 +44,7 @@ func newCostCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	c.Question.AddFlags(flags)
-	c.Options.AddFlags(flags, "")
+	c.Options.AddFlags(flags, "", 0)
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 if at least this amount can be saved per month: savings=AMOUNT")
 	flags.BoolVar(&c.execute, "execute", false, "carry out the plan: create NodeClaims, move the pods, delete the old NodeClaims")
 	flags.BoolVar(&c.Surge, "surge", false,

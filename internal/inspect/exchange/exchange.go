@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,14 +51,16 @@ type Options struct {
 
 	limits    provision.Options
 	within    time.Duration // for the search
+	cut       bool          // the search for the last plan may have ended early
 	spotShare float64
 	// stopped holds the nodes of stopped exchanges, and when they stopped. The key "" is an
 	// exchange begun by an earlier process.
 	stopped map[string]time.Time
 }
 
-// AddFlags adds the flags. prefix begins their descriptions.
-func (o *Options) AddFlags(flags *pflag.FlagSet, prefix string) {
+// AddFlags adds the flags. prefix begins their descriptions, and within is the default of
+// --plan-within.
+func (o *Options) AddFlags(flags *pflag.FlagSet, prefix string, within time.Duration) {
 	o.stopped = map[string]time.Time{}
 	flags.StringSliceVar(&o.Catalog, "catalog", nil, prefix+"files with the nodes that can be bought (required)")
 	flags.Float64Var(&o.spotShare, "spot-share", 1, prefix+"maximum share of spot nodes in all CPU: from 0 to 1")
@@ -65,7 +68,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet, prefix string) {
 	flags.Float64Var(&o.limits.MinSavings, "min-savings", 0, prefix+"smallest saving per hour for which nodes are exchanged")
 	flags.Float64Var(&o.limits.Headroom, "headroom", 0, prefix+"share of each workload's replicas for which room is kept, in addition "+
 		"to that of CapacityBuffers: from 0 to 1")
-	flags.DurationVar(&o.within, "plan-within", 0, prefix+"time after which the search ends with the best plan so far (0: no limit)")
+	flags.DurationVar(&o.within, "plan-within", within, prefix+"time after which the search ends with the best plan so far (0: no limit)")
 	flags.DurationVar(&o.limits.Horizon, "horizon", provision.DefaultHorizon,
 		prefix+"time in which an exchange must save more than its moves cost")
 }
@@ -154,9 +157,14 @@ func (o *Options) rollOf(e *provision.Exchange, claims map[string][]byte) execut
 const rests = 30 * time.Minute
 
 // Run carries out the goal cost once: it makes a plan, publishes the costs of NodePools, and makes
-// the exchanges of the plan.
+// the exchanges of the plan. If the search for the plan ended early, it plans again for the
+// remaining nodes, as long as the costs fall.
 func (o *Options) Run(ctx context.Context, config *rest.Config, running *config.Running, events *eventlog.Log, surge bool) error {
-	plan := func(ctx context.Context) (*provision.Plan, error) { return o.plan(ctx, config, running) }
+	var made *provision.Plan
+	plan := func(ctx context.Context) (p *provision.Plan, err error) {
+		made, err = o.plan(ctx, config, running)
+		return made, err
+	}
 	o.Surge, o.limits.Stay = surge, map[string]string{}
 	maps.DeleteFunc(o.stopped, func(_ string, at time.Time) bool { return time.Since(at) >= rests })
 	for node, at := range o.stopped {
@@ -166,11 +174,16 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, running *config.
 		_, err := plan(ctx)
 		return err
 	}
-	return o.Execute(ctx, config, func(holder string) {
-		klog.FromContext(ctx).Info("Waiting for another process that exchanges nodes", "holder", holder)
-	}, plan, func(ctx context.Context, client kubernetes.Interface, options execute.RollOptions) error {
-		return o.roll(ctx, client, running, events, options)
-	})
+	for cost := math.Inf(1); ; cost = made.Replaced.Before {
+		err := o.Execute(ctx, config, func(holder string) {
+			klog.FromContext(ctx).Info("Waiting for another process that exchanges nodes", "holder", holder)
+		}, plan, func(ctx context.Context, client kubernetes.Interface, options execute.RollOptions) error {
+			return o.roll(ctx, client, running, events, options)
+		})
+		if err != nil || made == nil || !o.cut || len(made.Replaced.Exchanges) == 0 || made.Replaced.Before >= cost {
+			return err
+		}
+	}
 }
 
 // plan plans exchanges from the current state of the cluster. The catalog is read each time,
@@ -195,6 +208,7 @@ func (o *Options) plan(ctx context.Context, config *rest.Config, running *config
 		return nil, err
 	}
 
+	o.cut = o.limits.TimeIsUp != nil && o.limits.TimeIsUp()
 	plan := forecast.Provision
 	movecontroller.ClusterCost.Reset()
 	movecontroller.ClusterCostBound.Reset()

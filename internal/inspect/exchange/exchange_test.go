@@ -47,6 +47,7 @@ type stand struct {
 	running *config.Running
 	patches int  // requests that change a node
 	refused bool // such requests are refused
+	plans   int  // plans made: only these read PodTemplates
 }
 
 func newStand(t *testing.T, flags ...string) *stand {
@@ -57,7 +58,7 @@ func newStand(t *testing.T, flags ...string) *stand {
 		t.Fatal(err)
 	}
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
-	s.AddFlags(set, "")
+	s.AddFlags(set, "", 0)
 	if err := set.Parse(append(flags, "--catalog", file)); err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +105,9 @@ func (s *stand) RoundTrip(r *http.Request) (*http.Response, error) {
 			return (&http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}},
 				Body: readCloser{strings.NewReader(body)}}), nil
 		}
+	}
+	if r.URL.Path == "/api/v1/podtemplates" {
+		s.plans++
 	}
 	return s.server.RoundTrip(r)
 }
@@ -172,6 +176,24 @@ func TestTheGoalExchangesNodes(t *testing.T) {
 			}
 			s.costs("a", 0.4, 0.4)
 			s.costs("b", 0.4, 0)
+		})
+	}
+}
+
+// TestASearchThatEndsEarlyIsContinued verifies that the goal plans again after the exchanges of a
+// plan for which the time was up, until a plan has no exchange.
+func TestASearchThatEndsEarlyIsContinued(t *testing.T) {
+	for isUp, plans := range map[bool]int{false: 1, true: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStand(t)
+			s.limits.TimeIsUp = func() bool { return isUp }
+			used := emptyNode("a")
+			used.Annotations = map[string]string{disruption.KarpenterAnnotation: "true"}
+			s.server.Put(used)
+			s.server.Put(emptyNode("c"))
+			if err := s.run(); err != nil || s.cordoned() != "bc" || s.plans != plans {
+				t.Errorf("time is up: %t: %q is cordoned after %d plans, want bc after %d, %v", isUp, s.cordoned(), s.plans, plans, err)
+			}
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -57,6 +58,9 @@ type Event struct {
 	// count of the existing event, and if an object has too many events, further events are dropped
 	// for a while.
 	Once bool
+	// Newest marks an event that replaces a waiting event with the same object and reason. Otherwise
+	// the events of many waiting pods would load the API server long after they are obsolete.
+	Newest bool
 }
 
 // Log is a queue of events and the goroutines that write them. Events about one object are written
@@ -84,11 +88,12 @@ type Log struct {
 	limit      flowcontrol.RateLimiter // shared by all writers
 
 	mu      sync.Mutex
-	waiting []queued
-	more    chan struct{} // has an element if waiting may not be empty
-	waits   int           // number of waiting events, including events in lanes
-	bytes   int           // total size of these events
-	dropped int           // number of events dropped because the queue was full
+	waiting []*queued
+	newest  map[subject]*queued // waiting events with Newest set
+	more    chan struct{}       // has an element if waiting may not be empty
+	waits   int                 // number of waiting events, including events in lanes
+	bytes   int                 // total size of these events
+	dropped int                 // number of events dropped because the queue was full
 
 	full loglimit.Line // limits the log lines about dropped events
 }
@@ -98,6 +103,14 @@ type queued struct {
 	Event
 	at metav1.Time
 }
+
+// subject identifies events of which only the newest is of interest.
+type subject struct {
+	uid    types.UID
+	reason string
+}
+
+func (e *queued) subject() subject { return subject{e.Regarding.UID, e.Reason} }
 
 // sizeOf returns the event's size in memory.
 func (e *queued) sizeOf() int {
@@ -113,7 +126,7 @@ func (e *queued) sizeOf() int {
 
 // lane is a queue of events about some objects, written in order by one writer.
 type lane struct {
-	events []queued      // guarded by Log.mu
+	events []*queued     // guarded by Log.mu
 	more   chan struct{} // has an element if events may not be empty; closed after the last event
 }
 
@@ -126,7 +139,7 @@ func New(client kubernetes.Interface, component string) *Log {
 			BurstSize: 25, QPS: 1. / 300, // per object, like client-go's defaults
 		}),
 		limit: flowcontrol.NewTokenBucketRateLimiter(perSecond, perSecond),
-		more:  make(chan struct{}, 1),
+		more:  make(chan struct{}, 1), newest: map[subject]*queued{},
 	}
 }
 
@@ -138,10 +151,15 @@ func (l *Log) Add(regarding v1.ObjectReference, eventType, reason, message strin
 // Record queues an event. It never blocks: if the queue is full, the event is dropped, counted and
 // logged.
 func (l *Log) Record(e Event) {
-	one := queued{e, metav1.Now()}
+	one := &queued{e, metav1.Now()}
 	size := one.sizeOf()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if before := l.newest[one.subject()]; e.Newest && before != nil {
+		l.bytes += size - before.sizeOf()
+		*before = *one
+		return
+	}
 	if l.waits >= most || l.bytes+size > mostBytes {
 		l.dropped++
 		if l.full.Due() {
@@ -152,6 +170,9 @@ func (l *Log) Record(e Event) {
 		return
 	}
 
+	if e.Newest {
+		l.newest[one.subject()] = one
+	}
 	l.waiting = append(l.waiting, one)
 	l.waits++
 	l.bytes += size
@@ -253,27 +274,30 @@ func (l *Log) putInLane(lanes []*lane, e *queued) {
 	h.Write([]byte(e.Regarding.UID))
 	to := lanes[h.Sum32()%uint32(len(lanes))]
 	l.mu.Lock()
-	to.events = append(to.events, *e)
+	to.events = append(to.events, e)
 	l.mu.Unlock()
 	pacing.Signal(to.more)
 }
 
 // pop takes the first event of a queue, or returns nil. The event no longer counts as waiting,
 // unless the caller moves it to a lane.
-func (l *Log) pop(queue *[]queued) *queued {
+func (l *Log) pop(queue *[]*queued) *queued {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(*queue) == 0 {
 		return nil
 	}
 	e := (*queue)[0]
-	(*queue)[0] = queued{}
+	(*queue)[0] = nil
 	*queue = (*queue)[1:]
 	if e.Once || queue != &l.waiting {
 		l.waits-- // events in lanes still count as waiting
 		l.bytes -= e.sizeOf()
+		if e.Newest {
+			delete(l.newest, e.subject())
+		}
 	}
-	return &e
+	return e
 }
 
 // awaitTurn waits until the next event may be written. It limits the rate to perSecond, unless Busy

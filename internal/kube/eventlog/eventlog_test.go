@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -149,6 +150,48 @@ func (n *names) create(e *v1.Event) error { n.Store(e.Name, true); return nil }
 func (n *names) len() (count int) {
 	n.Range(func(any, any) bool { count++; return true })
 	return count
+}
+
+// TestTheNewestEventReplacesOneThatWaits verifies that of the waiting events about an object with
+// the same reason, only the newest is written, and that the replaced ones do not fill the queue.
+// After it is written, the next one is written as well.
+func TestTheNewestEventReplacesOneThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var written []string
+		log := New(fake.NewClientset(), "default-scheduler")
+		log.Create = func(_ context.Context, e *v1.Event) error {
+			mu.Lock()
+			defer mu.Unlock()
+			written = append(written, e.Message)
+			return nil
+		}
+		record := func(pod, reason, message string) {
+			regarding := about(pod)
+			regarding.UID = types.UID(pod)
+			log.Record(Event{Regarding: regarding, Reason: reason, Message: message, Newest: true})
+		}
+		for i := range 3 {
+			record("a", "FailedScheduling", fmt.Sprintf("a fails %d", i))
+			record("b", "FailedScheduling", fmt.Sprintf("b fails %d", i))
+			record("a", "Preempted", "a is preempted")
+		}
+		if log.waits != 3 {
+			t.Errorf("%d events wait, want 3", log.waits)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); log.Run(ctx) }()
+		time.Sleep(time.Minute)
+		record("a", "FailedScheduling", "a fails again")
+		time.Sleep(time.Minute)
+		cancel()
+		<-ended
+		slices.Sort(written)
+		if want := []string{"a fails 2", "a fails again", "a is preempted", "b fails 2"}; !slices.Equal(written, want) || log.waits+log.bytes+len(log.newest) != 0 {
+			t.Errorf("written %q, want %q; %d events with %d bytes wait", written, want, log.waits, log.bytes)
+		}
+	})
 }
 
 func TestEventsGiveWayToWork(t *testing.T) {
@@ -557,7 +600,7 @@ func TestEventSaysWhatWasToldAndWhen(t *testing.T) {
 			got.Source.Host != "node-1" || got.ReportingInstance != "node-1" || got.ReportingController != "kubelet" {
 			t.Errorf("written: %+v", got)
 		}
-		if queue[0].Message != "" {
+		if queue[0] != nil {
 			t.Error("the queue holds an event that was written")
 		}
 	})

@@ -142,7 +142,7 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 	case cycle.WriteGroup:
 		s.groupStatuses.addWrite(a.Group, a, false)
 	case cycle.RecordEvent:
-		s.events.Record(eventlog.Event{Component: a.Profile, Regarding: a.Regarding, Type: a.Type, Reason: a.Reason, Message: a.Message})
+		s.events.Record(eventlog.Event{Component: a.Profile, Regarding: a.Regarding, Type: a.Type, Reason: a.Reason, Message: a.Message, Newest: true})
 	case cycle.RecordBinding:
 		s.recordBinding(a.Attempt)
 	case cycle.ReadPod:
