@@ -404,8 +404,8 @@ func (s *stage) unschedulable(p *v1.Pod, why string) {
 	s.write(p)
 }
 
-// keep reserves the rooms of successors in place of all others, for longer than any victim of these
-// worlds takes to terminate. Reservations that have been used stay used.
+// keep reserves the rooms of successors instead of all others, for longer than any victim of these
+// worlds takes to terminate. Used reservations stay used.
 func (s *stage) keep(shown execute.Reservations) {
 	if shown == nil || !s.keeps {
 		return

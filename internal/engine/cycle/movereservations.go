@@ -85,7 +85,7 @@ func (rs *moveReservations) seen(lease *coordinationv1.Lease) {
 	rs.show(shown[:min(len(shown), mostMoves)])
 }
 
-// show replaces the reservations. Those that are shown again continue; the others end.
+// show replaces the reservations. A reservation that is shown again continues; all others end.
 func (rs *moveReservations) show(shown []MoveReservation) {
 	rs.kept = slices.DeleteFunc(rs.kept, func(k *keptReservation) bool {
 		stays := slices.Contains(shown, k.MoveReservation)
@@ -135,8 +135,8 @@ func (rs *moveReservations) save() map[types.UID]time.Time {
 	return untils
 }
 
-// resume sets the deadlines at which another core would have ended the reservations, and ends those
-// that the other core did not have.
+// resume sets the deadlines at which another core would have ended the reservations, and ends any
+// reservations that the other core did not have.
 func (rs *moveReservations) resume(untils map[types.UID]time.Time) {
 	for _, k := range rs.kept {
 		until, held := untils[k.UID]
