@@ -58,8 +58,9 @@ type Event struct {
 	// count of the existing event, and if an object has too many events, further events are dropped
 	// for a while.
 	Once bool
-	// Newest marks an event that replaces a waiting event with the same object and reason. Otherwise
-	// the events of many waiting pods would load the API server long after they are obsolete.
+	// Newest marks an event that replaces a waiting event with the same object and reason.
+	// Otherwise the events of many waiting pods would load the API server long after they are
+	// obsolete.
 	Newest bool
 }
 

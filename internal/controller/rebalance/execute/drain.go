@@ -63,7 +63,7 @@ const (
 
 // Drainer drains nodes. It cordons them, evicts the pods in the order of a plan, and ends when the
 // pods are deleted and their successors are scheduled. Pods of different workloads leave together,
-// because the room of each successor is reserved; the next pod of the same workload leaves when the
+// because the room of each successor is reserved; the next pod of a workload leaves when the
 // successor of the previous one is scheduled. Pods terminate concurrently, except for the pods of a
 // StatefulSet. If a successor lands elsewhere, or another
 // pod is scheduled, the Drainer replans; if pods are scheduled faster than plans complete, the
@@ -87,8 +87,8 @@ type Drainer struct {
 
 	waiting map[response.Ticket]string // nodes being cordoned
 
-	// plan is the newest plan; nil until the first one is complete. due holds its pods that have not
-	// been tried.
+	// plan is the newest plan; nil until the first one is complete. due holds its pods that have
+	// not been tried.
 	plan    *rebalance.Draining
 	planned time.Time
 	stale   bool // the plan is no longer valid

@@ -94,9 +94,9 @@ func (d *Drainer) advance() {
 
 // proceed makes the next eviction, or waits for its preconditions.
 //
-// It does at most one thing: an eviction, a surge, or a request for a plan. Evictions in flight must
-// have settled. Successors may be unscheduled, because their room is reserved, but before a new plan
-// they must be scheduled as well.
+// It does at most one thing: an eviction, a surge, or a request for a plan. Evictions in flight
+// must have settled. Successors may be unscheduled, because their room is reserved, but before a
+// new plan they must be scheduled as well.
 func (d *Drainer) proceed() {
 	if d.evicting != nil {
 		d.retryEviction()

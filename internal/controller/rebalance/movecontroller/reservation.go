@@ -46,8 +46,8 @@ func (r *requests) writeReservations(ctx context.Context, room string) {
 	}
 }
 
-// releaseReservations releases reservations, if there are any. If the Lease shows others, they stay,
-// because another process has written them. If a process is killed before it releases its
+// releaseReservations releases reservations, if there are any. If the Lease shows others, they
+// stay, because another process has written them. If a process is killed before it releases its
 // reservations, they expire.
 //
 // The JSON patch tests the value and removes it in one request; the API server rejects it as
