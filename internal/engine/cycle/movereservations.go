@@ -95,21 +95,13 @@ func (rs *moveReservations) show(shown []MoveReservation) {
 		return !stays
 	})
 	for _, r := range shown {
-		if r.UID == "" || r.Node == "" || rs.of(r.UID) != nil {
+		if r.UID == "" || r.Node == "" || slices.ContainsFunc(rs.kept, func(k *keptReservation) bool { return k.UID == r.UID }) {
 			continue
 		}
 		k := &keptReservation{MoveReservation: r, until: rs.now.Add(leavesWithin)}
 		rs.kept = append(rs.kept, k)
 		rs.follow(k)
 	}
-}
-
-// of returns the reservation for the successor of a pod, or nil.
-func (rs *moveReservations) of(uid types.UID) *keptReservation {
-	if i := slices.IndexFunc(rs.kept, func(k *keptReservation) bool { return k.UID == uid }); i >= 0 {
-		return rs.kept[i]
-	}
-	return nil
 }
 
 // endReservation frees the capacity, which may help other pods. The Lease may still show the

@@ -65,9 +65,8 @@ const (
 // pods are deleted and their successors are scheduled. Pods of different workloads leave together,
 // because the room of each successor is reserved; the next pod of a workload leaves when the
 // successor of the previous one is scheduled. Pods terminate concurrently, except for the pods of a
-// StatefulSet. If a successor lands elsewhere, or another
-// pod is scheduled, the Drainer replans; if pods are scheduled faster than plans complete, the
-// newest plan is used.
+// StatefulSet. If a successor lands elsewhere, or another pod is scheduled, the Drainer replans; if
+// pods are scheduled faster than plans complete, the newest plan is used.
 //
 // Berth's scheduler reserves the successor's room from the time of the eviction request until the
 // successor is scheduled. Without reservations, a pod leaves when the successors of all previous
