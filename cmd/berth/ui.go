@@ -187,8 +187,9 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 		return nil, err
 	case slices.ContainsFunc(said.Catalog, func(name string) bool { return name != "-" }):
 		return nil, usagef("on the dashboard, provision --catalog - is the entered catalog: no file is read")
-	case slices.ContainsFunc(steps, func(s whatif.Step) bool { return s.Replace }):
-		return nil, usagef("provision --replace takes long in large clusters: ask on the command line")
+	}
+	for i := range steps {
+		steps[i].Provision.Within(30 * time.Second) // the plan is proved afterwards
 	}
 	said.Within(cmp.Or(f.namespace, namespace))
 	return steps, nil

@@ -15,10 +15,18 @@ func TestThePageReadsOperationsAsTheCommandLineDoes(t *testing.T) {
 	}
 }
 
+// TestThePageLimitsTheSearch verifies that a question for nodes to replace has a time limit.
+func TestThePageLimitsTheSearch(t *testing.T) {
+	steps, err := parseOnPage(strings.Fields("provision --catalog - --replace"), "default")
+	if err != nil || len(steps) != 1 || !steps[0].Replace || steps[0].Provision.TimeIsUp == nil || steps[0].Provision.TimeIsUp() {
+		t.Errorf("%+v, %v", steps, err)
+	}
+}
+
 func TestThePageCannotBeTalkedIntoReadingFiles(t *testing.T) {
 	for _, words := range []string{
 		"drain node/n -f /etc", "-f /etc drain node/n", "drain node/n --kubeconfig /etc/passwd", "--config /etc/passwd drain node/n", "drain node/n --at -5m",
-		"drain node/n -o json", "--context other drain node/n", "drain node/n --for 100h", "drain node/n -R", "drain node/n --strict", "drain node/n --feature-gates GenericWorkload=true", "", "drain --help", "-h drain node/n", "dance", "provision --catalog /etc/passwd", "provision --catalog - --replace",
+		"drain node/n -o json", "--context other drain node/n", "drain node/n --for 100h", "drain node/n -R", "drain node/n --strict", "drain node/n --feature-gates GenericWorkload=true", "", "drain --help", "-h drain node/n", "dance", "provision --catalog /etc/passwd",
 	} {
 		if steps, err := parseOnPage(strings.Fields(words), "default"); err == nil {
 			t.Errorf("%q: %+v", words, steps)

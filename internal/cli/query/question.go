@@ -149,6 +149,9 @@ func (q *Question) ReadWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+		if q.ForPlans { // whose worlds follow each other: less memory, in the same time
+			debug.SetGCPercent(gcPercent / 4)
+		}
 	}
 	q.Meter.Begin(cmd.ErrOrStderr(), "reading")
 	defer q.Meter.Clear()

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -89,9 +90,6 @@ func (pt *protections) countRecovered(p *pod) {
 // mayEvict returns the Eviction API's verdict on a pod. The verdict is based on the budgets' status
 // before the plan, adjusted for pods recovered since; see [budget].
 func (pt *protections) mayEvict(p *pod) disruption.Verdict {
-	var covering []*policyv1.PodDisruptionBudget
-	for _, b := range pt.budgetsOf(p) {
-		covering = append(covering, b.PodDisruptionBudget)
-	}
+	covering := answer.Mapped(pt.budgetsOf(p), func(b *budget) *policyv1.PodDisruptionBudget { return b.PodDisruptionBudget })
 	return disruption.MayEvict(p.object, disruption.IsReady(p.object), covering)
 }

@@ -417,7 +417,7 @@ func TestAnExchangeFindsTheNodesOfEarlierOnes(t *testing.T) {
 		o.Surge = false
 		for _, p := range s.pods() {
 			if p.Spec.NodeName == "c" {
-				o.Targets = plugins.Targets{"claim-" + node: {metav1.GetControllerOf(p).UID: 1}}
+				o.Targets = plugins.Targets{metav1.GetControllerOf(p).UID: {"claim-" + node: 1}}
 			}
 		}
 		s.finish(o)

@@ -193,8 +193,8 @@ func (p *Profile) Toward(targets Targets) (*Profile, error) {
 	return toward, err
 }
 
-// Targets holds the intended numbers of pods by node, and by the UID of their controller.
-type Targets map[string]map[types.UID]int
+// Targets holds the intended numbers of pods by the UID of their controller, and by node.
+type Targets map[types.UID]map[string]int
 
 // targetWeight is more than the weights of all other scorers.
 const targetWeight = 1_000_000
@@ -204,10 +204,24 @@ func (Targets) Name() string { return "Targets" }
 
 // Count sets the pods of a node as the intended ones.
 func (t Targets) Count(n *cluster.Node) {
-	t[n.Name] = map[types.UID]int{}
+	for _, counts := range t {
+		delete(counts, n.Name)
+	}
 	for _, p := range n.Pods {
 		if owner := p.Class.Controller; owner != nil {
-			t[n.Name][owner.UID]++
+			if t[owner.UID] == nil {
+				t[owner.UID] = map[string]int{}
+			}
+			t[owner.UID][n.Name]++
+		}
+	}
+}
+
+// Copy gives a node the intended pods of another one.
+func (t Targets) Copy(from, to string) {
+	for _, counts := range t {
+		if count := counts[from]; count > 0 {
+			counts[to] = count
 		}
 	}
 }
@@ -215,11 +229,12 @@ func (t Targets) Count(n *cluster.Node) {
 // Score implements [Scorer].
 func (t Targets) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	owner := p.Class.Controller
-	if owner == nil {
+	if owner == nil || t[owner.UID] == nil {
 		return Scoring{}
 	}
+	intended := t[owner.UID]
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
-		missing := t[n.Name][owner.UID]
+		missing := intended[n.Name]
 		for i := 0; missing > 0 && i < len(n.Pods); i++ {
 			if other := n.Pods[i].Class.Controller; other != nil && other.UID == owner.UID {
 				missing--

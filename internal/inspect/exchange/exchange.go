@@ -99,8 +99,8 @@ func (o *Options) Plan(w *simulate.World, catalog *provision.Catalog, options wh
 	if o.spotShare < 1 {
 		o.limits.Spot = &o.spotShare
 	}
-	if began := time.Now(); o.within > 0 {
-		o.limits.TimeIsUp = func() bool { return time.Since(began) > o.within }
+	if o.within > 0 {
+		o.limits.Within(o.within)
 	}
 	return whatif.Run(w, []whatif.Step{{Words: "rebalance cost --catalog " + strings.Join(o.Catalog, ","), Catalog: catalog, Replace: true,
 		Provision: o.limits}}, options)
@@ -137,7 +137,7 @@ func nameTargets(e *provision.Exchange, names map[string]string, suffix string) 
 		names[n.Name] = n.Name + suffix
 	}
 	for planned, claim := range names {
-		e.Targets[claim] = e.Targets[planned]
+		e.Targets.Copy(planned, claim)
 	}
 }
 
@@ -226,11 +226,7 @@ func (o *Options) roll(ctx context.Context, client kubernetes.Interface, running
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var ended *execute.RollDone
-	err := movecontroller.NewRoller(client, running.Profiles, options, func(execute.DrainProgress) {}, func(p execute.RollProgress) {
-		if p.Result == execute.Withheld {
-			klog.FromContext(ctx).Info("Exchanging nodes", "progress", p.Message)
-		}
-	},
+	err := movecontroller.NewRoller(client, running.Profiles, options, func(execute.DrainProgress) {}, func(execute.RollProgress) {},
 		func(a execute.RollDone) { ended = &a; end() }).Run(ctx)
 	switch {
 	case err != nil || ended == nil:

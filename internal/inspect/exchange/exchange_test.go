@@ -241,16 +241,16 @@ func TestAStoppedExchangeIsNotRepeatedImmediately(t *testing.T) {
 func TestTargetsAreNamedByNodeClaims(t *testing.T) {
 	names := map[string]string{}
 	node := func(name string) provision.Node { return provision.Node{Name: name} }
-	first := &provision.Exchange{Nodes: []provision.Node{node("new-1")}, Targets: plugins.Targets{"new-1": {"web": 1}}}
+	first := &provision.Exchange{Nodes: []provision.Node{node("new-1")}, Targets: plugins.Targets{"web": {"new-1": 1}}}
 	nameTargets(first, names, "-a")
-	second := &provision.Exchange{Nodes: []provision.Node{node("new-2")}, Targets: plugins.Targets{"new-1": {"web": 2}, "new-2": {"web": 3}}}
+	second := &provision.Exchange{Nodes: []provision.Node{node("new-2")}, Targets: plugins.Targets{"web": {"new-1": 2, "new-2": 3}}}
 	nameTargets(second, names, "-b")
 	for claim, want := range map[string]int{"new-1-a": 2, "new-2-b": 3} {
-		if have := second.Targets[claim]["web"]; have != want {
+		if have := second.Targets["web"][claim]; have != want {
 			t.Errorf("%d pods are intended for %s, want %d: %v", have, claim, want, second.Targets)
 		}
 	}
-	if have := first.Targets["new-1-a"]["web"]; have != 1 {
+	if have := first.Targets["web"]["new-1-a"]; have != 1 {
 		t.Errorf("%d pods are intended for new-1-a in the first exchange, want 1", have)
 	}
 }

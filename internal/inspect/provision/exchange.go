@@ -49,11 +49,12 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 	}
 	before := waitingNames(w)
 	e = &Exchange{Gone: slices.Clone(names), Nodes: []Node{}, Moves: []Move{}}
+	leaving := map[string]*v1.Node{}
 	for _, name := range names {
+		leaving[name] = w.Node(name)
 		e.Hour += r.prices[name]
 		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
 	}
-	leaving := leavingNodes(w, names)
 	lose(w, names)
 	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: leaving})
 	if err != nil {
@@ -76,53 +77,18 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 	return e, "", nil
 }
 
-// mostRepairs limits the number of times that an exchange buys more nodes because pods stay
-// pending.
-const mostRepairs = 6
-
 // prove carries out an exchange by the rules, or returns the reason for its failure and the nodes
-// that cannot be emptied. It adds nodes to the exchange for pods that stay pending. The world of
-// draft has pods deleted by force and proves nothing.
+// that cannot be emptied. The world of draft has pods deleted by force and proves nothing.
 func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err error) {
-	for range mostRepairs {
-		r.tries++
-		w, err := r.world()
-		if err != nil {
-			return nil, "", err
-		}
-		before, leaving := waitingNames(w), leavingNodes(w, e.Gone)
-		if stuck, why, err = r.carryOut(w, e); err != nil || len(stuck) > 0 {
-			return stuck, why, err
-		}
-		if why == "" {
-			return nil, r.whyUnprofitable(e), w.Err()
-		}
-		if len(before) == len(waitingNames(w)) {
-			return nil, why, nil
-		}
-		more, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: leaving})
-		if err != nil {
-			return nil, "", err
-		}
-		e.Nodes = append(e.Nodes, more.Nodes...)
-		for _, n := range more.Nodes {
-			e.Targets.Count(w.Cluster().Node(n.Name))
-			e.Hour -= n.Price
-		}
-		if e.Hour <= tiny || len(more.Nodes) == 0 {
-			return nil, why, nil
-		}
+	r.tries++
+	w, err := r.world()
+	if err != nil {
+		return nil, "", err
 	}
-	return nil, why, nil
-}
-
-// leavingNodes returns nodes by name.
-func leavingNodes(w *simulate.World, names []string) map[string]*v1.Node {
-	nodes := make(map[string]*v1.Node, len(names))
-	for _, name := range names {
-		nodes[name] = w.Node(name)
+	if stuck, why, err = r.carryOut(w, e); err == nil && why == "" {
+		why = r.whyUnprofitable(e)
 	}
-	return nodes
+	return stuck, why, err
 }
 
 // lose removes nodes together with their pods, regardless of budgets and kubectl's refusals. Nodes
@@ -136,7 +102,7 @@ func lose(w *simulate.World, names []string) {
 
 // steps is the number of steps in which the proof of an exchange removes the drained nodes: after
 // each removal, the engine counts all topologies again.
-const steps = 16
+const steps = 4
 
 // carryOut adds the new nodes, and drains and removes the old ones. It returns the reason for a
 // failure, or "" after success; e.Moves then lists the pods' new places. stuck has the nodes that
@@ -159,38 +125,40 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 		}
 		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
 	}
-	var empty []string
-	step := max(len(e.Gone)/steps, 1)
-	for i, name := range e.Gone {
+	moved := 0
+	for nodes := range slices.Chunk(e.Gone, max(len(e.Gone)/steps, 1)) {
 		// Unlike in the first world, budgets apply, and pods that are without a controller
 		// or must not be moved prevent the drain.
-		drain := &simulate.Drain{Nodes: simulate.Nodes{Node: name}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Undisturbed: true}
-		done, err := w.Do(&simulate.Operation{Drain: drain})
-		if err != nil {
-			return nil, "", err
+		drains := make([]*simulate.Drained, len(nodes))
+		for i, name := range nodes {
+			drain := &simulate.Drain{Nodes: simulate.Nodes{Node: name}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Undisturbed: true}
+			done, err := w.Do(&simulate.Operation{Drain: drain})
+			if err != nil {
+				return nil, "", err
+			}
+			drains[i] = done.Drain
 		}
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
-		for _, list := range [][]simulate.Blocked{done.Drain.Refused, done.Drain.Blocked} {
-			if len(list) > 0 {
-				b := list[0]
+		var empty []string
+		for i, name := range nodes {
+			for _, b := range slices.Concat(drains[i].Refused, drains[i].Blocked) {
 				stuck[name] = fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name,
 					cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go"))
 			}
+			if why = cmp.Or(why, stuck[name]); stuck[name] == "" {
+				empty = append(empty, name)
+			}
 		}
-		if stuck[name] != "" {
-			why = cmp.Or(why, stuck[name])
+		if len(empty) == 0 {
 			continue
 		}
 		// Remove nodes only when they are empty; DaemonSet pods are removed with them.
-		if empty = append(empty, name); len(empty) < step && i < len(e.Gone)-1 {
-			continue
-		}
 		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Nodes: empty}}); err != nil {
 			return nil, "", err
 		}
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
-		empty = nil
-		r.o.say("moving pods: %d of %d nodes are empty", i+1, len(e.Gone))
+		moved += len(nodes)
+		r.o.say("moving pods: %d of %d nodes are empty", moved, len(e.Gone))
 	}
 
 	if why != "" {
@@ -229,11 +197,9 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 
 		left, gone := 0, 0
 		for _, n := range w.Nodes() {
-			switch {
-			case !o.has(n):
-			case slices.Contains(e.Gone, n.Name):
+			if o.has(n) && slices.Contains(e.Gone, n.Name) {
 				gone++
-			default:
+			} else if o.has(n) {
 				left++
 			}
 		}
@@ -278,10 +244,16 @@ func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
 	return 0, false
 }
 
+// market identifies the kinds of nodes with one price.
+type market struct{ instance, zone, capacity string }
+
+func marketOf(n *v1.Node) market {
+	return market{n.Labels[v1.LabelInstanceTypeStable], n.Labels[v1.LabelTopologyZone], n.Labels[capacityTypeLabel]}
+}
+
 // sells reports whether a node is of the offer's type, zone and capacity type.
 func (o *Offer) sells(n *v1.Node) bool {
-	return o.Type != "" && o.Type == n.Labels[v1.LabelInstanceTypeStable] && o.Zone == n.Labels[v1.LabelTopologyZone] &&
-		o.CapacityType == n.Labels[capacityTypeLabel]
+	return o.Type != "" && marketOf(n) == market{o.Type, o.Zone, o.CapacityType}
 }
 
 // DefaultHorizon is the default of [Options.Horizon].
@@ -291,10 +263,10 @@ const DefaultHorizon = 24 * time.Hour
 // each of: a pod of a StatefulSet, whose successor starts only after the pod has ended; a positive
 // priority; and an age of at least settledAge, because such a pod is likely to have filled caches.
 //
-//	a pod of a Deployment, an hour old             0.01
-//	a pod of a StatefulSet, two days old           0.04
+//	a pod of a Deployment, an hour old             0.05
+//	a pod of a StatefulSet, two days old           0.2
 const (
-	moveCost   = 0.01
+	moveCost   = 0.05
 	settledAge = 24 * time.Hour
 )
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -191,6 +192,12 @@ type maker struct {
 	// why explains in the plan's words why a pod could not be helped. For other pods, the engine's
 	// message is used.
 	why map[simulate.Name]string
+}
+
+// Within makes the search for nodes to replace end after a time.
+func (o *Options) Within(limit time.Duration) {
+	began := sync.OnceValue(time.Now) // when the search first asks
+	o.TimeIsUp = func() bool { return time.Since(began()) > limit }
 }
 
 // timeIsUp reports whether the search must end.

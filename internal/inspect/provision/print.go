@@ -95,7 +95,7 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 		text.Line("No node can be removed or replaced by a cheaper one.")
 	} else {
 		text.Line("Nodes that can be removed or replaced save %.4g an hour, %.0f a month:", r.Hour, r.Month)
-		text.Line("%.4g an hour afterwards, %.4g an hour today%s.", r.Before-r.Hour, r.Before, r.quality())
+		text.Line("%s.", r.summary())
 		if r.Headroom > 0 {
 			text.Line("Room for %s is kept.", answer.Count(r.Headroom, "more pod"))
 		}
@@ -106,6 +106,12 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 				fmt.Sprint(len(e.Moves)), fmt.Sprintf("%.4g", e.MoveCost), fmt.Sprintf("%.4g", e.Hour),
 			})
 		}
+		text.Table("", rows)
+		rows = [][]string{{"TYPE", "CAPACITY", "NODES", "AFTERWARDS"}}
+		for _, t := range r.Types {
+			rows = append(rows, []string{dash(t.Type), dash(t.CapacityType), fmt.Sprint(t.Before), fmt.Sprint(t.After)})
+		}
+		text.Line("")
 		text.Table("", rows)
 	}
 
@@ -155,12 +161,13 @@ func addedNodes(nodes []Node, wide bool) string {
 	return strings.Join(list, ", ")
 }
 
-// quality describes the lower bound on the cost of the nodes.
-func (r *Replaced) quality() string {
-	if r.Least == 0 {
-		return ""
+// summary describes the costs, and the lower bound on the cost of the nodes.
+func (r *Replaced) summary() string {
+	costs := fmt.Sprintf("%.4g an hour afterwards, %.4g an hour today", r.Before-r.Hour, r.Before)
+	if r.Least > 0 {
+		costs += fmt.Sprintf("; at least %.4g an hour is required", r.Least)
 	}
-	return fmt.Sprintf("; at least %.4g an hour is required", r.Least)
+	return costs
 }
 
 // lots prints nodes as a table with one line per group of similar nodes.

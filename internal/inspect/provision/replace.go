@@ -30,8 +30,19 @@ type Replaced struct {
 	Headroom int `json:"headroomPods,omitempty"`
 	// Pools has the costs before by NodePool; "" is for nodes without one.
 	Pools map[string]*PoolCost `json:"nodePools"`
+	// Types counts the nodes with a known price before and after all exchanges, the most frequent
+	// type first.
+	Types []TypeCount `json:"types"`
 	// Kept lists the nodes that stay, with the reason.
 	Kept []Kept `json:"kept"`
+}
+
+// TypeCount is the number of nodes of an instance type before and after exchanges.
+type TypeCount struct {
+	Type         string `json:"type"`
+	CapacityType string `json:"capacityType,omitempty"`
+	Before       int    `json:"nodesBefore"`
+	After        int    `json:"nodesAfter"`
 }
 
 // Exchange is a step: first buy the new nodes, if any, then drain the old nodes one after the
@@ -83,14 +94,15 @@ const drainTime = 10 * time.Minute
 //
 // An error ends the search; a reason for a node to stay does not.
 type replacer struct {
-	open   func() (*simulate.World, error)
-	p      *Plan
-	o      Options
-	out    *Replaced
-	prices map[string]float64 // of the nodes that may be removed, by name
-	pods   map[string]int     // the numbers of their pods without those of DaemonSets
-	moves  int                // number of pods on the nodes of all exchanges
-	tries  int
+	open    func() (*simulate.World, error)
+	p       *Plan
+	o       Options
+	out     *Replaced
+	prices  map[string]float64 // of the nodes that may be removed, by name
+	markets map[string]market
+	pods    map[string]int // the numbers of their pods without those of DaemonSets
+	moves   int            // number of pods on the nodes of all exchanges
+	tries   int
 	// allowed holds how many nodes may be removed now, by NodePool and reason.
 	allowed map[string]int
 }
@@ -100,7 +112,7 @@ type replacer struct {
 // It first removes many nodes together, which saves the most, and then each node separately. The
 // result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
-	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}, Pools: map[string]*PoolCost{}}, prices: map[string]float64{}, pods: map[string]int{}, allowed: map[string]int{}}
+	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Types: []TypeCount{}, Kept: []Kept{}, Pools: map[string]*PoolCost{}}, prices: map[string]float64{}, markets: map[string]market{}, pods: map[string]int{}, allowed: map[string]int{}}
 	w, err := r.world()
 	if err != nil {
 		return err
@@ -142,13 +154,17 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 			r.commit(e)
 		}
 	}
+	slices.SortFunc(r.out.Types, func(a, b TypeCount) int {
+		return cmp.Or(cmp.Compare(b.Before+b.After, a.Before+a.After), cmp.Compare(a.Type, b.Type), cmp.Compare(a.CapacityType, b.CapacityType))
+	})
 	p.Replaced = r.out
 	return nil
 }
 
-// candidates returns the nodes with a known price, those first that waste the most money.
+// candidates returns the nodes with a known price, those first that cost the most for each pod that
+// their removal would move.
 func (r *replacer) candidates(w *simulate.World) (names []string) {
-	waste := map[string]float64{}
+	saves := map[string]float64{}
 	for _, n := range w.Nodes() {
 		// Nodes bought by the plan do not exist yet, so they cannot be removed.
 		if slices.ContainsFunc(r.p.Nodes, func(bought Node) bool { return bought.Name == n.Name }) {
@@ -159,8 +175,10 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 			r.keep(n.Name, "its price is not known: the catalog has no such node, and it has no annotation "+PriceAnnotation)
 			continue
 		}
-		r.prices[n.Name] = price
+		r.prices[n.Name], r.markets[n.Name] = price, marketOf(n)
 		r.out.Before += price
+		r.typeOf(r.markets[n.Name]).Before++
+		r.typeOf(r.markets[n.Name]).After++
 		for _, p := range w.Cluster().Node(n.Name).Pods {
 			switch {
 			case isMoved(p):
@@ -174,10 +192,9 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 			continue
 		}
 		names = append(names, n.Name)
-		of := w.Cluster().Node(n.Name)
-		waste[n.Name] = price / (max(percent(of.Requested.MilliCPU, of.Size.MilliCPU), percent(of.Requested.Memory, of.Size.Memory)) + 1)
+		saves[n.Name] = price / (movingCost(w.Cluster().Node(n.Name), w.Now()) + tiny)
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(waste[b], waste[a]) })
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(saves[b], saves[a]) })
 	return names
 }
 
@@ -273,6 +290,10 @@ func (r *replacer) commit(e *Exchange) {
 	r.out.Exchanges = append(r.out.Exchanges, *e)
 	for _, name := range e.Gone {
 		r.moves += r.pods[name]
+		r.typeOf(r.markets[name]).After--
+	}
+	for _, n := range e.Nodes {
+		r.typeOf(market{n.Type, n.Zone, n.CapacityType}).After++
 	}
 	for _, m := range e.Moves { // a later exchange may move them again
 		r.pods[m.To]++
@@ -281,21 +302,25 @@ func (r *replacer) commit(e *Exchange) {
 	r.out.Month = r.out.Hour * hoursOfMonth
 }
 
+// typeOf returns the counts of the nodes of a type; zones do not matter.
+func (r *replacer) typeOf(m market) *TypeCount {
+	at := slices.IndexFunc(r.out.Types, func(t TypeCount) bool { return t.Type == m.instance && t.CapacityType == m.capacity })
+	if at < 0 {
+		at = len(r.out.Types)
+		r.out.Types = append(r.out.Types, TypeCount{Type: m.instance, CapacityType: m.capacity})
+	}
+	return &r.out.Types[at]
+}
+
 // worthwhile is the share of the cluster's cost that an exchange of many nodes must save, and
 // the share of the savings for which fewer nodes are replaced.
 const worthwhile = 0.005
 
-// If all nodes together would be replaced by at most fewNodes, up to mostKept nodes are kept on
-// trial.
-const fewNodes, mostKept = 16, 4
-
-// draftMany drafts exchanges of many nodes: first the one with the fewest nodes that saves about
-// the most, then the one of all nodes. Savings grow with the number of replaced nodes until the
-// remaining nodes are full, and hardly change from there.
+// draftMany drafts exchanges of many nodes: first one with few nodes that saves about the most,
+// then the one of all nodes. Savings grow with the number of replaced nodes until the remaining
+// nodes are full, and hardly change from there.
 func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
-	const parts = 16
-	names = r.movable(names)
-	if len(names) == 0 {
+	if names = r.movable(names); len(names) == 0 {
 		return nil, nil
 	}
 	all, _, err := r.draft(names)
@@ -303,33 +328,59 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 		return nil, err
 	}
 	fewest := all
-	// Instead of buying a few nodes, it may be cheaper to keep the last nodes, which waste the
-	// least.
-	for kept := 1; kept <= mostKept && kept < len(names) && len(all.Nodes) <= fewNodes && !r.o.timeIsUp(); kept++ {
-		e, _, err := r.draft(names[:len(names)-kept])
+	// Fewer nodes than these save too little even if their pods need no new node.
+	enough, saved := 0, 0.0
+	for enough < len(names) && saved <= (1-worthwhile)*fewest.Hour {
+		saved += r.prices[names[enough]]
+		enough++
+	}
+	for _, more := range []int{0, len(names) / 50, len(names) / 10} {
+		if enough+more >= len(fewest.Gone) || r.o.timeIsUp() {
+			break
+		}
+		e, _, err := r.draft(names[:enough+more])
 		if err != nil {
 			return nil, err
 		}
-		if e != nil && r.net(e) > r.net(fewest) {
+		if e != nil && e.Hour > (1-worthwhile)*fewest.Hour {
 			fewest = e
+			break
+		}
+		if e == nil || e.Hour < (1-10*worthwhile)*fewest.Hour {
+			break // the prices of the nodes differ too much for this order
 		}
 	}
-	for least, most := 0, parts-1; least < most && !r.o.timeIsUp(); {
-		part := (least + most) / 2
-		e, _, err := r.draft(names[:max(len(names)*part/parts, 1)])
-		if err != nil {
-			return nil, err
-		}
-		if e != nil && r.net(e) > (1-worthwhile)*r.net(fewest) {
-			fewest, most = e, part-1
-		} else {
-			least = part + 1
-		}
-	}
-	if all == fewest {
-		return []*Exchange{fewest}, nil
+	if fewest, err = r.keepBack(fewest); err != nil || all == fewest {
+		return []*Exchange{fewest}, err
 	}
 	return []*Exchange{fewest, all}, nil
+}
+
+// keepBack returns an exchange that saves about as much, in which removed nodes stay instead of new
+// ones of their kind, so that fewer pods move.
+func (r *replacer) keepBack(e *Exchange) (*Exchange, error) {
+	for !r.o.timeIsUp() {
+		bought := map[market]int{}
+		for _, n := range e.Nodes {
+			bought[market{n.Type, n.Zone, n.CapacityType}]++
+		}
+		names := slices.Clone(e.Gone)
+		slices.Reverse(names) // the last one saves the least for each moved pod
+		names = slices.DeleteFunc(names, func(name string) bool {
+			bought[r.markets[name]]--
+			return bought[r.markets[name]] >= 0
+		})
+		slices.Reverse(names)
+		if len(e.Gone)-len(names) <= len(e.Gone)/50 { // not worth another draft
+			return e, nil
+		}
+		fewer, _, err := r.draft(names)
+		if err != nil || fewer == nil || r.net(fewer) < (1-worthwhile)*r.net(e) {
+			return e, err
+		}
+		e = fewer
+	}
+	return e, nil
 }
 
 // movable returns the first of the nodes, as many as the limit on moved pods allows.

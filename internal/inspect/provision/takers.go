@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
@@ -318,10 +319,7 @@ func (m *maker) node(offer int) *v1.Node {
 
 // add adds bought nodes to a world. Pending pods may take them first, like in a live cluster.
 func (c *Catalog) add(w *simulate.World, nodes []Node) error {
-	var made []metav1.Object
-	for _, n := range nodes {
-		made = append(made, c.Offers[n.offer].named(n.Name, w))
-	}
+	made := answer.Mapped(nodes, func(n Node) metav1.Object { return c.Offers[n.offer].named(n.Name, w) })
 	_, err := w.Apply(manifest.Assemble("the plan", made))
 	if err == nil {
 		w.Settle()

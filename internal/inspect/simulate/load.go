@@ -252,6 +252,8 @@ func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) 
 		s.enterPod(b.admitted[i], refused)
 		if discard {
 			b.pods[i] = nil
+		} else if s.lasting && admission.Stored(pod) && isComplete(pod) {
+			b.pods[i] = b.admitted[i] // for twins
 		}
 	}
 	return nil
@@ -279,7 +281,7 @@ const admittedAtATime = 2048
 // UID goes through admission to fill in missing fields. Refusals are ignored, because other rules
 // may have applied at creation.
 func (s *pods) readmitPod(p *v1.Pod) *v1.Pod {
-	if p.Spec.NodeName == "" && p.ResourceVersion == "" {
+	if !isComplete(p) {
 		if again, err := admission.Create(s.admission, s.catalog, p); err == nil {
 			return again
 		}
@@ -289,9 +291,15 @@ func (s *pods) readmitPod(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// admitPod admits a pod as an API server would or already did. It returns a copy and does not
-// modify the argument. Several goroutines call it concurrently; it only reads shared state.
+// isComplete reports whether a pod has passed an API server's admission, except for newer defaults.
+func isComplete(p *v1.Pod) bool { return p.Spec.NodeName != "" || p.ResourceVersion != "" }
+
+// admitPod admits a pod as an API server would or already did. It does not modify the argument.
+// Several goroutines call it concurrently; it only reads shared state.
 func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
+	if s.twin && admission.Stored(p) && isComplete(p) {
+		return p, nil // already admitted for the first world
+	}
 	if admission.Stored(p) {
 		p = s.readmitPod(p)
 	} else {

@@ -44,6 +44,7 @@ type pods struct {
 	catalog   *admission.Catalog
 	// lasting is set if time may pass: all pods and their objects are kept.
 	lasting bool
+	twin    bool // see Twin
 	// named holds all pods by name, including ended ones, if the world is lasting.
 	named map[Name]*pod
 	// sorted caches the pods of named in order of their names. It is nil after a pod was added or

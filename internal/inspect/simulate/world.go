@@ -125,7 +125,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds,
 		claims: &w.claims, reactions: &w.reactions,
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
-		lasting: lasting, named: map[Name]*pod{}, ended: map[*pod]bool{}, placed: map[types.UID]*pod{},
+		lasting: lasting, twin: o.twin, named: map[Name]*pod{}, ended: map[*pod]bool{}, placed: map[types.UID]*pod{},
 	}
 
 	w.nodes = nodes{
@@ -227,6 +227,8 @@ type Options struct {
 	// Progress, if set, is called every progressEvery decisions with the number of decided pods and
 	// the total.
 	Progress func(decided, pods int)
+
+	twin bool // see Twin
 }
 
 // Run simulates the set and returns the result. It modifies the set by expanding its workloads. A
@@ -289,6 +291,7 @@ func Open(set *manifest.Set, o Options) (*World, error) { return openWorld(set, 
 // separate plugins and therefore a separate clock. A twin costs as much as opening the world did.
 func (w *World) Twin() (*World, error) {
 	set, options := copyLists(&w.origin), w.options
+	options.twin = true
 	options.Profiles = make([]*plugins.Profile, len(w.options.Profiles))
 	for i, p := range w.options.Profiles {
 		var err error
@@ -321,6 +324,7 @@ func copyLists(set *manifest.Set) manifest.Set {
 	s := *set
 	s.Namespaces = slices.Clone(s.Namespaces)
 	s.PriorityClasses, s.RuntimeClasses = slices.Clone(s.PriorityClasses), slices.Clone(s.RuntimeClasses)
+	s.Pods = slices.Clone(s.Pods)
 	return s
 }
 
@@ -331,9 +335,13 @@ func openWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Copy before pods are admitted and operations append to the lists.
+	// Copy before pods are admitted and operations append to the lists. Admitted pods replace the
+	// pods of the copy, so that twins share them.
 	if lasting {
 		w.origin = copyLists(set)
+		if own := *set; !o.Discard {
+			own.Pods, set = w.origin.Pods, &own
+		}
 	}
 	if err := w.pods.admitAll(set, o.Discard, &w.allowed); err != nil {
 		return nil, err

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
@@ -220,11 +221,7 @@ func (s *Server) Pods() []*v1.Pod { return All[*v1.Pod](s, &v1.Pod{}) }
 func All[T Object](s *Server, example T) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []T
-	for _, o := range s.tableOf(example).sortedObjects() {
-		all = append(all, o.DeepCopyObject().(T))
-	}
-	return all
+	return answer.Mapped(s.tableOf(example).sortedObjects(), func(o Object) T { return o.DeepCopyObject().(T) })
 }
 
 // Bindings returns the completed bindings, in order.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor"
 	"k8s.io/apiserver/pkg/features"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+
+	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // zpagesGroup is the API group of /flagz and /statusz, as in upstream.
@@ -109,10 +111,7 @@ func (a representation) newEncoder(r *http.Request) runtime.Encoder {
 
 // notAcceptable responds with status 406 and a Status object, like an API server.
 func notAcceptable(w http.ResponseWriter) {
-	var types []string
-	for _, format := range listFormats() {
-		types = append(types, format.MediaType)
-	}
+	types := answer.Mapped(listFormats(), func(f runtime.SerializerInfo) string { return f.MediaType })
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,

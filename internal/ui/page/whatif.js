@@ -25,6 +25,7 @@ const operations = {
   delete: {title: 'Delete a pod or workload', fields: [['what', 'What', 'deployment/web']], words: (f) => `delete ${f.what}`},
   apply: {title: 'Apply a manifest', manifest: true, words: () => 'apply -f -'},
   provision: {title: 'Buy nodes for the pods left pending', words: () => 'provision --catalog -'},
+  replace: {title: 'Remove nodes, or exchange them for cheaper ones', words: () => 'provision --catalog - --replace'},
 };
 
 export class WhatIf {
@@ -146,7 +147,7 @@ export class WhatIf {
       h('div', {class: 'verdict'},
         figure(leaving.length, 'leave', leaving.length ? 'mark' : ''), figure(leaving.filter((l) => l.next?.node).length + placed.length, 'find a place', 'come'),
         figure(left.length, 'left pending', left.length ? 'bad' : ''), figure(f.budgets.length, f.budgets.length === 1 ? 'budget hit' : 'budgets hit', f.budgets.length ? 'bad' : '')),
-      utilisation(f.utilisation), f.provision ? bought(f.provision) : null,
+      utilisation(f.utilisation), f.provision ? bought(f.provision) : null, f.provision?.replaced ? exchanged(f.provision.replaced) : null,
       (f.drains || []).flatMap((d) => [blocked('kubectl drain would refuse to begin', d.refused), blocked('Held by a disruption budget to the end', d.blocked), blocked('Held by a disruption budget for a while', d.waited)]),
       f.budgets.length ? part('Disruption budgets', h('ul', {class: 'plain'}, f.budgets.map((b) => h('li', {}, h('b', {}, b.namespace + '/' + b.name),
         (b.broken ? ' is violated by the loss of ' : ' holds back ') + some(b.pods || []))))) : null,
@@ -199,7 +200,6 @@ function bought(plan) {
     lot.cpu += n.cpuPercent;
     lot.memory += n.memoryPercent;
   }
-  const price = (n) => n.toLocaleString('en', {maximumSignificantDigits: 4});
   const row = (l) => h('tr', {}, h('th', {scope: 'row'}, [l.type || l.pool, l.zone, l.capacityType].filter(Boolean).join(', ')), h('td', {}, count(l.count)), h('td', {}, price(l.pricePerHour)),
     h('td', {}, price(l.pricePerHour * l.count)), h('td', {}, count(l.pods)), h('td', {}, percent(l.cpu / l.count / 100)), h('td', {}, percent(l.memory / l.count / 100)));
   const rows = [...lots.values()].sort((a, b) => b.pricePerHour * b.count - a.pricePerHour * a.count);
@@ -207,6 +207,23 @@ function bought(plan) {
     rows.length ? h('div', {class: 'wide-table', tabindex: '0', role: 'region', 'aria-label': 'Nodes to buy'}, h('table', {class: 'scores'}, h('thead', {}, h('tr', {}, ['Type', 'Nodes', 'Each', 'Together', 'Pods', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))), h('tbody', {}, rows.map(row)))) : null,
     plan.pending.length ? h('ul', {class: 'plain'}, plan.pending.slice(0, 10).map((p) => h('li', {}, podLink(p.namespace, p.name), ' stays pending: ' + p.message)), plan.pending.length > 10 ? h('li', {class: 'quiet'}, `and ${plan.pending.length - 10} more`) : null) : null,
     plan.notes?.length ? h('ul', {class: 'plain quiet'}, plan.notes.map((n) => h('li', {}, n))) : null);
+}
+
+const price = (n) => n.toLocaleString('en', {maximumSignificantDigits: 4});
+
+// exchanged says which nodes a plan removes or exchanges: what they cost, by type before and after, and after each step.
+function exchanged(plan) {
+  const steps = plan.exchanges, headers = (...titles) => h('thead', {}, h('tr', {}, titles.map((t) => h('th', {scope: 'col'}, t))));
+  const most = Math.max(...plan.types.flatMap((t) => [t.nodesBefore, t.nodesAfter]), 1);
+  const bar = (n, of, of100, label) => h('td', {}, h('meter', {min: 0, max: of, value: n, 'aria-label': label}), ' ', of100);
+  let cost = plan.costBeforePerHour;
+  return part(steps.length ? `${price(cost)} an hour today, ${price(cost - plan.savedPerHour)} afterwards` : 'No node can be removed or replaced by a cheaper one',
+    plan.leastPerHour ? h('p', {class: 'quiet'}, `At least ${price(plan.leastPerHour)} an hour is required.`) : null,
+    steps.length ? h('div', {class: 'wide-table', tabindex: '0', role: 'region', 'aria-label': 'Nodes by type, before and after'}, h('table', {class: 'scores'}, headers('Type', 'Nodes', 'Afterwards'),
+      h('tbody', {}, plan.types.map((t) => h('tr', {}, h('th', {scope: 'row'}, [t.type, t.capacityType].filter(Boolean).join(', ')), bar(t.nodesBefore, most, count(t.nodesBefore), 'Nodes today'), bar(t.nodesAfter, most, count(t.nodesAfter), 'Nodes afterwards')))))) : null,
+    steps.length ? h('div', {class: 'wide-table', tabindex: '0', role: 'region', 'aria-label': 'Steps'}, h('table', {class: 'scores'}, headers('Step', 'Remove', 'Add', 'Moves', 'Cost afterwards'),
+      h('tbody', {}, steps.map((e, i) => { cost -= e.savedPerHour; return h('tr', {}, h('th', {scope: 'row'}, count(i + 1)), h('td', {title: e.gone.join(', ')}, plural(e.gone.length, 'node')), h('td', {}, count(e.nodes.length)), h('td', {}, count(e.moves.length)), bar(cost, plan.costBeforePerHour, price(cost), 'Cost per hour')); })))) : null,
+    plan.kept.length ? h('details', {}, h('summary', {}, `${plural(plan.kept.length, 'node')} stay`), h('ul', {class: 'plain'}, plan.kept.slice(0, 50).map((k) => h('li', {}, nodeLink(k.node), ': ' + k.why)), plan.kept.length > 50 ? h('li', {class: 'quiet'}, `and ${count(plan.kept.length - 50)} more`) : null)) : null);
 }
 
 function part(title, ...children) { return h('section', {class: 'fact'}, h('h3', {}, title), children); }

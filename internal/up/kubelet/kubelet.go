@@ -10,14 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
@@ -151,13 +150,8 @@ func (k *Kubelet) Argv() []string {
 		argv = append(argv, "--node-ip", k.Addresses)
 	}
 
-	var labels []string
-	for _, key := range slices.Sorted(maps.Keys(k.Labels)) {
-		labels = append(labels, key+"="+k.Labels[key])
-	}
-
-	if len(labels) > 0 {
-		argv = append(argv, "--node-labels", strings.Join(labels, ","))
+	if len(k.Labels) > 0 {
+		argv = append(argv, "--node-labels", labels.FormatLabels(k.Labels))
 	}
 	return append(argv, k.Arguments...)
 }

@@ -8,11 +8,11 @@ import (
 	"maps"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/cli/query"
@@ -248,10 +248,4 @@ func (c *Cluster) schedulerGates() string {
 	return gatesText(gates)
 }
 
-func gatesText(gates map[string]bool) string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(gates)) {
-		all = append(all, fmt.Sprintf("%s=%t", name, gates[name]))
-	}
-	return strings.Join(all, ",")
-}
+func gatesText(gates map[string]bool) string { return cliflag.NewMapStringBool(&gates).String() }

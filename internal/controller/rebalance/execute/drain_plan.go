@@ -100,10 +100,7 @@ func (o *DrainOptions) prevents(refused []rebalance.Kept, stranded, pods int) st
 func refusals(list []rebalance.Kept) string {
 	var reasons []string
 	for _, pods := range answer.Grouped(list, func(k rebalance.Kept) string { return k.Why }) {
-		var names []string
-		for _, k := range pods {
-			names = append(names, k.Namespace+"/"+k.Name)
-		}
+		names := answer.Mapped(pods, func(k rebalance.Kept) string { return k.Namespace + "/" + k.Name })
 		reasons = append(reasons, pods[0].Why+": "+strings.Join(names, ", "))
 	}
 	return strings.Join(reasons, "; ")

@@ -132,9 +132,7 @@ func (r *Roller) bought() bool {
 	for _, n := range r.cluster.nodes() {
 		claim, _ := claimOf(n)
 		nodes[claim] = n
-		if targets, ok := r.options.Targets[claim]; ok {
-			r.options.Targets[n.Name] = targets
-		}
+		r.options.Targets.Copy(claim, n.Name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.options.Buy)) {
 		accepted := r.sendClaim("buy NodeClaim "+name, func(t response.Ticket) Action {
