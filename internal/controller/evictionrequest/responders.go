@@ -11,8 +11,6 @@ import (
 
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	"k8s.io/utils/ptr"
-
-	"github.com/berth-k8s/berth/internal/answer"
 )
 
 // Imperative is Berth's own responder, the last one of every pod.
@@ -75,9 +73,10 @@ func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecycl
 		}
 	}
 
-	list := answer.Mapped(slices.Sorted(maps.Keys(intents)), func(name string) lifecyclev1alpha1.Requester {
-		return lifecyclev1alpha1.Requester{Name: name, Intent: intents[name]}
-	})
+	var list []lifecyclev1alpha1.Requester
+	for _, name := range slices.Sorted(maps.Keys(intents)) {
+		list = append(list, lifecyclev1alpha1.Requester{Name: name, Intent: intents[name]})
+	}
 	// Requesters are dropped from the end of the sorted list, so that the result depends only on
 	// names.
 	for i := len(list) - 1; i >= 0 && len(list) > mostRequesters; i-- {

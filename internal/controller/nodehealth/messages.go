@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -124,7 +123,10 @@ type (
 func (a ReadLease) String() string { return "read lease of " + a.Node }
 
 func (a WriteStatus) String() string {
-	words := answer.Mapped(a.Conditions, func(c v1.NodeCondition) string { return string(c.Type) + "=" + string(c.Status) })
+	var words []string
+	for _, c := range a.Conditions {
+		words = append(words, string(c.Type)+"="+string(c.Status))
+	}
 	return "status of " + a.Node + ": " + strings.Join(words, " ")
 }
 

@@ -324,6 +324,10 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 		return nil, nil
 	}
 	all, _, err := r.draft(names)
+	for all == nil && err == nil && len(names) > 1 && !r.o.timeIsUp() { // new nodes may be dearer than the old ones
+		names = names[:len(names)/2]
+		all, _, err = r.draft(names)
+	}
 	if err != nil || all == nil {
 		return nil, err
 	}

@@ -380,6 +380,36 @@ func planReplacing(t *testing.T, objects []metav1.Object, catalog *Catalog, opti
 	return plan
 }
 
+// TestCheapNodesAreConsolidated verifies that many nodes are removed together even if the catalog
+// has no node as cheap as the existing ones.
+func TestCheapNodesAreConsolidated(t *testing.T) {
+	objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 80)
+	for _, object := range objects {
+		if n, ok := object.(*v1.Node); ok {
+			price, _ := catalog.priceOf(n)
+			n.Annotations = map[string]string{PriceAnnotation: fmt.Sprint(price)}
+		}
+	}
+	for i := range catalog.Offers {
+		catalog.Offers[i].Price *= 5
+	}
+	w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(w, catalog, Options{})
+	if err == nil {
+		err = p.Replace(w.Twin, Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkReplaced(t, 3, w, p)
+	if r := p.Replaced; r.Hour < 0.4*r.Before {
+		t.Errorf("%v of %v an hour are saved, in %d exchanges", r.Hour, r.Before, len(r.Exchanges))
+	}
+}
+
 // TestThePlanSoFarIsUsedWhenTimeIsUp verifies that a search without any time still finds a valid
 // plan that saves much, and that a search that is interrupted later finds one at least as good.
 func TestThePlanSoFarIsUsedWhenTimeIsUp(t *testing.T) {

@@ -147,7 +147,7 @@ export class WhatIf {
       h('div', {class: 'verdict'},
         figure(leaving.length, 'leave', leaving.length ? 'mark' : ''), figure(leaving.filter((l) => l.next?.node).length + placed.length, 'find a place', 'come'),
         figure(left.length, 'left pending', left.length ? 'bad' : ''), figure(f.budgets.length, f.budgets.length === 1 ? 'budget hit' : 'budgets hit', f.budgets.length ? 'bad' : '')),
-      utilisation(f.utilisation), f.provision ? bought(f.provision) : null, f.provision?.replaced ? exchanged(f.provision.replaced) : null,
+      utilisation(f.utilisation), f.provision && (!f.provision.replaced || f.provision.nodes.length || f.provision.pending.length) ? bought(f.provision) : null, f.provision?.replaced ? exchanged(f.provision.replaced) : null,
       (f.drains || []).flatMap((d) => [blocked('kubectl drain would refuse to begin', d.refused), blocked('Held by a disruption budget to the end', d.blocked), blocked('Held by a disruption budget for a while', d.waited)]),
       f.budgets.length ? part('Disruption budgets', h('ul', {class: 'plain'}, f.budgets.map((b) => h('li', {}, h('b', {}, b.namespace + '/' + b.name),
         (b.broken ? ' is violated by the loss of ' : ' holds back ') + some(b.pods || []))))) : null,
