@@ -116,7 +116,8 @@ func (s *Server) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berth
 			short, cancel := context.WithTimeout(ctx, longTime)
 			defer cancel()
 			answer, err = l.fits(short, d, namespace, q.view.checkTerms)
-			long = err == nil && answer.Placed < answer.Wanted && short.Err() != nil // pods with expensive constraints
+			unfinished := err == nil && (answer.Stops == "" || d.every) && int(answer.Placed) < cmp.Or(d.wanted, question.MostAddedPods)
+			long = unfinished && short.Err() != nil // pods with expensive constraints, or very many
 		}); failed != nil {
 			return nil, failed
 		}

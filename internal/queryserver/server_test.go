@@ -409,3 +409,22 @@ func TestADeadlineGivesAPartialAnswer(t *testing.T) {
 		t.Errorf("%v", answer)
 	}
 }
+
+// TestAnExpensiveQuestionGetsAllTime asks for as many pods as fit, which takes longer than short
+// questions may.
+func TestAnExpensiveQuestionGetsAllTime(t *testing.T) {
+	const pods = 30_000
+	r := start(t, nil)
+	room := map[string]any{"cpu": "1k", "memory": "1Ti", "pods": pods}
+	r.api.Set("nodes", object("Node", "", "large", nil, map[string]any{"allocatable": room, "capacity": room}))
+	r.until(t, func() bool {
+		answer, err := r.as(t, "admin").Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: "shop", Manifest: podOf("1m", ""), Max: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.Basis.Partial {
+			t.Fatalf("%v", answer)
+		}
+		return answer.Placed > pods
+	})
+}
