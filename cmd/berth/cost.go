@@ -45,6 +45,7 @@ func newCostCommand() *cobra.Command {
 	flags := cmd.Flags()
 	c.Question.AddFlags(flags)
 	c.Options.AddFlags(flags, "", 0)
+	flags.Lookup("output").Usage = print.FormatsUsage(drawnFormats)
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 if at least this amount can be saved per month: savings=AMOUNT")
 	flags.BoolVar(&c.execute, "execute", false, "carry out the plan: create NodeClaims, move the pods, delete the old NodeClaims")
 	flags.BoolVar(&c.Surge, "surge", false,
@@ -56,7 +57,7 @@ func newCostCommand() *cobra.Command {
 const savings = "savings="
 
 func (c *costing) runCost(cmd *cobra.Command) error {
-	if err := print.CheckFormat(c.Output, print.Formats); err != nil {
+	if err := print.CheckFormat(c.Output, drawnFormats); err != nil {
 		return err
 	}
 	text, ok := strings.CutPrefix(c.failOn, savings)
@@ -142,6 +143,9 @@ func (c *costing) exchange(cmd *cobra.Command, client kubernetes.Interface, opti
 type costPlan struct{ *whatif.Forecast }
 
 func (p costPlan) Write(out io.Writer, format string) error {
+	if format == "svg" {
+		return p.Provision.WriteSVG(out)
+	}
 	return answer.Write(out, format, p.Forecast, func(text *answer.Page) {
 		p.Provision.Print(text, format == "wide")
 		for _, note := range p.Notes {

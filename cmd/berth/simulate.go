@@ -51,7 +51,7 @@ func newSimulateCommand() *cobra.Command {
 	return cmd
 }
 
-// drawnFormats adds svg for berth simulate, which draws a timeline.
+// drawnFormats adds svg for commands that draw a timeline or a plan.
 var drawnFormats = append(slices.Clone(print.Formats), "svg")
 
 func (s *simulation) runSimulation(cmd *cobra.Command) error {

@@ -73,6 +73,14 @@ func Mapped[T, U any](list []T, of func(T) U) (results []U) {
 	return results
 }
 
+// Shown returns the first [Most] elements of a list, or all of them with wide.
+func Shown[T any](list []T, wide bool) []T {
+	if wide {
+		return list
+	}
+	return list[:min(len(list), Most)]
+}
+
 // Grouped groups the elements of a list with equal keys. Groups are in the order of their first
 // elements.
 func Grouped[T any, K comparable](list []T, key func(T) K) (groups [][]T) {

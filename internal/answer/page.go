@@ -175,6 +175,15 @@ const (
 // would leave spaces after empty cells at the end.)
 func (p *Page) Table(indent string, rows [][]string) { p.table(indent, rows, bold) }
 
+// Section writes an empty line and a table with a row for each element. It writes nothing for an
+// empty list.
+func Section[T any](p *Page, indent string, heading []string, list []T, row func(T) []string) {
+	if len(list) > 0 {
+		p.Line("")
+		p.Table(indent, append([][]string{heading}, Mapped(list, row)...))
+	}
+}
+
 // Rows is Table without a heading.
 func (p *Page) Rows(indent string, rows [][]string) { p.table(indent, rows, "") }
 

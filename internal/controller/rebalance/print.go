@@ -172,24 +172,15 @@ func (c *Cost) String() string {
 // printStays prints the staying pods with the reasons. Without wide, it prints at most answer.Most
 // pods.
 func (plan *Plan) printStays(page *answer.Page, wide bool) {
-	if len(plan.Stays) == 0 {
-		return
-	}
-	rows := [][]string{{"STAYS", "NODE", "CAUSE", "CODE", "WHY"}}
-	for i, s := range plan.Stays {
-		if i == answer.Most && !wide {
-			break
-		}
+	shown := answer.Shown(plan.Stays, wide)
+	answer.Section(page, "", []string{"STAYS", "NODE", "CAUSE", "CODE", "WHY"}, shown, func(s Stay) []string {
 		name := "(node)"
 		if s.Name != "" {
 			name = s.Namespace + "/" + s.Name
 		}
-		rows = append(rows, []string{name, s.Node, s.Cause, string(s.Code), s.Message})
-	}
-
-	page.Line("")
-	page.Table("", rows)
-	if left := len(plan.Stays) - len(rows) + 1; left > 0 {
+		return []string{name, s.Node, s.Cause, string(s.Code), s.Message}
+	})
+	if left := len(plan.Stays) - len(shown); left > 0 {
 		page.Line("and %d more (-o wide lists them all)", left)
 	}
 }

@@ -33,17 +33,20 @@ type lot struct {
 // Print writes the plan for people. With wide, it lists every node and its pods. It prints the most
 // important part first: the price, then the purchases, and last the pods that stay pending.
 func (p *Plan) Print(text *answer.Page, wide bool) {
-	if len(p.Nodes) == 0 {
-		text.Line("%s.", p.headline())
-	} else {
+	switch {
+	case len(p.Nodes) > 0:
 		text.Line("%s; %s.", p.headline(), p.bound())
 		lots(text, p.Nodes)
+	case p.Replaced == nil || len(p.Pending) > 0:
+		text.Line("%s.", p.headline())
 	}
 	if p.Spot != nil && len(p.Nodes) > 0 {
 		text.Line("Spot then has %.1f %% of the CPU of all nodes (limit %.1f %%).", p.Spot.Percent, p.Spot.Most)
 	}
 	if wide {
-		p.each(text)
+		answer.Section(text, "", []string{"NODE", "TYPE", "ZONE", "PODS"}, p.Nodes, func(n Node) []string {
+			return []string{n.Name, dash(n.Type), dash(n.Zone), answer.List(len(n.Pods), func(i int) string { return n.Pods[i] })}
+		})
 	}
 	p.scored(text)
 	p.replaced(text, wide)
@@ -90,7 +93,9 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 	if r == nil {
 		return
 	}
-	text.Line("")
+	if len(p.Nodes)+len(p.Pending) > 0 {
+		text.Line("")
+	}
 	if len(r.Exchanges) == 0 {
 		text.Line("No node can be removed or replaced by a cheaper one.")
 	} else {
@@ -107,32 +112,15 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 			})
 		}
 		text.Table("", rows)
-		rows = [][]string{{"TYPE", "CAPACITY", "NODES", "AFTERWARDS"}}
-		for _, t := range r.Types {
-			rows = append(rows, []string{dash(t.Type), dash(t.CapacityType), fmt.Sprint(t.Before), fmt.Sprint(t.After)})
-		}
-		text.Line("")
-		text.Table("", rows)
+		answer.Section(text, "", []string{"TYPE", "CAPACITY", "NODES", "AFTERWARDS"}, r.Types, func(t TypeCount) []string {
+			return []string{dash(t.Type), dash(t.CapacityType), fmt.Sprint(t.Before), fmt.Sprint(t.After)}
+		})
 	}
-
-	rows := [][]string{{"POD", "FROM", "TO"}}
-	for _, e := range r.Exchanges {
-		for _, m := range e.Moves {
-			rows = append(rows, []string{m.Pod, m.From, m.To})
-		}
+	if wide {
+		moves := slices.Concat(answer.Mapped(r.Exchanges, func(e Exchange) []Move { return e.Moves })...)
+		answer.Section(text, "", []string{"POD", "FROM", "TO"}, moves, func(m Move) []string { return []string{m.Pod, m.From, m.To} })
 	}
-	if wide && len(rows) > 1 {
-		text.Line("")
-		text.Table("", rows)
-	}
-	if len(r.Kept) > 0 {
-		rows = [][]string{{"STAYS", "WHY"}}
-		for _, k := range r.Kept {
-			rows = append(rows, []string{k.Node, k.Why})
-		}
-		text.Line("")
-		text.Table("", rows)
-	}
+	answer.Section(text, "", []string{"STAYS", "WHY"}, r.Kept, func(k Kept) []string { return []string{k.Node, k.Why} })
 }
 
 // mostNames limits the number of nodes named in a cell of a table.
@@ -172,17 +160,14 @@ func (r *Replaced) summary() string {
 
 // lots prints nodes as a table with one line per group of similar nodes.
 func lots(text *answer.Page, nodes []Node) {
-	rows := [][]string{{"NODES", "POOL", "TYPE", "ZONE", "CAPACITY", "EACH/H", "TOGETHER/H", "PODS", "CPU", "MEMORY"}}
-	for _, l := range sorted(nodes) {
+	heading := []string{"NODES", "POOL", "TYPE", "ZONE", "CAPACITY", "EACH/H", "TOGETHER/H", "PODS", "CPU", "MEMORY"}
+	answer.Section(text, "", heading, sorted(nodes), func(l *lot) []string {
 		n := float64(len(l.nodes))
-		rows = append(rows, []string{
+		return []string{
 			fmt.Sprint(len(l.nodes)), l.Pool, dash(l.Type), dash(l.Zone), dash(l.CapacityType),
-			fmt.Sprintf("%.4g", l.Price), fmt.Sprintf("%.4g", l.Price*n),
-			fmt.Sprint(l.pods), bar(l.cpu / n), bar(l.memory / n),
-		})
-	}
-	text.Line("")
-	text.Table("", rows)
+			fmt.Sprintf("%.4g", l.Price), fmt.Sprintf("%.4g", l.Price*n), fmt.Sprint(l.pods), bar(l.cpu / n), bar(l.memory / n),
+		}
+	})
 }
 
 // bar draws a fill level.
@@ -212,18 +197,6 @@ func sorted(nodes []Node) (lots []*lot) {
 		return cmp.Compare(b.Price*float64(len(b.nodes)), a.Price*float64(len(a.nodes)))
 	})
 	return lots
-}
-
-// each lists every node with its pods.
-func (p *Plan) each(text *answer.Page) {
-	rows := [][]string{{"NODE", "TYPE", "ZONE", "PODS"}}
-	for _, n := range p.Nodes {
-		rows = append(rows, []string{n.Name, dash(n.Type), dash(n.Zone), answer.List(len(n.Pods), func(i int) string { return n.Pods[i] })})
-	}
-	if len(rows) > 1 {
-		text.Line("")
-		text.Table("", rows)
-	}
 }
 
 // staying counts the pods that stay pending.

@@ -23,6 +23,8 @@ const (
 	headHeight   = 74
 	rowGap       = 14
 	tileGap      = 3
+	barHeight    = 17
+	barWidth     = 420 // of the longest bar; its text is behind it
 	colourCPU    = "#3b5b92"
 	colourMemory = "#c77d0a"
 )
@@ -41,7 +43,7 @@ func tileOf(nodes int) int {
 }
 
 // WriteSVG draws the nodes of the plan by type, each filled with CPU and memory as requested by its
-// pods.
+// pods, and the effects of its exchanges as bars.
 //
 // It is one file without scripts, fonts or links, and follows the reader's light or dark mode. A
 // tooltip on each node shows its name. The colours of CPU and memory also differ in brightness.
@@ -56,6 +58,8 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 	for _, l := range lots {
 		height += heightOf(l)
 	}
+	bars := p.Replaced.bars()
+	height += len(bars) * barHeight
 	if len(p.Pending) > 0 {
 		height += 24
 	}
@@ -74,11 +78,47 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 		l.draw(b, top, tile, each)
 		top += heightOf(l)
 	}
+	for _, bar := range bars {
+		fmt.Fprintf(b, `<text x="%d" y="%d">%s</text><rect class="bar" x="%d" y="%d" width="%.1f" height="12" fill="%s"/><text class="dim" x="%.1f" y="%d">%s</text>`+"\n",
+			margin, top+11, html.EscapeString(shortened(bar.name)), tilesLeft, top+1, bar.length, bar.colour, tilesLeft+6+bar.length, top+11, bar.text)
+		top += barHeight
+	}
 	if len(p.Pending) > 0 {
 		fmt.Fprintf(b, `<text x="%d" y="%d">%s</text>`+"\n", margin, top+16, p.staying())
 	}
 	b.WriteString("</svg>\n")
 	return b.Flush()
+}
+
+// changeBar is a value before or after exchanges.
+type changeBar struct {
+	name, text, colour string
+	length             float64
+}
+
+// bars lists the numbers of nodes by type before and after all exchanges, and the costs after each
+// of them. r may be nil.
+func (r *Replaced) bars() (list []changeBar) {
+	if r == nil || len(r.Exchanges) == 0 {
+		return nil
+	}
+	most, cost := 0, r.Before
+	for _, t := range r.Types {
+		most = max(most, t.Before, t.After)
+	}
+	scale := barWidth / float64(most)
+	for _, t := range r.Types {
+		name := strings.TrimSuffix(dash(t.Type)+", "+t.CapacityType, ", ")
+		list = append(list, changeBar{name, fmt.Sprintf("%d today", t.Before), colourMemory, scale * float64(t.Before)},
+			changeBar{"", fmt.Sprintf("%d afterwards", t.After), colourCPU, scale * float64(t.After)})
+	}
+	list = append(list, changeBar{"Cost per hour", fmt.Sprintf("%.4g today", cost), colourMemory, barWidth})
+	for i, e := range r.Exchanges {
+		cost -= e.Hour
+		text := fmt.Sprintf("%.4g after exchange %d, %s", cost, i+1, answer.Count(len(e.Moves), "move"))
+		list = append(list, changeBar{"", text, colourCPU, barWidth * cost / r.Before})
+	}
+	return list
 }
 
 // headline summarizes the plan in a line. It is also the picture's alternative text.
@@ -89,6 +129,8 @@ func (p *Plan) headline() string {
 			answer.Count(p.Pods, "pod"), p.Hour, p.Month)
 	case len(p.Pending) > 0:
 		return "No node of the catalog helps"
+	case p.Replaced != nil:
+		return p.Replaced.summary()
 	default:
 		return "Nothing is pending: no node is needed"
 	}

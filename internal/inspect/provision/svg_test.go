@@ -38,6 +38,32 @@ func TestPictureHasEveryNode(t *testing.T) {
 	}
 }
 
+// TestPictureHasEveryExchange verifies the bars for the nodes by type and for the costs.
+func TestPictureHasEveryExchange(t *testing.T) {
+	p := &Plan{Nodes: []Node{{Name: "n", CPU: 50}}, Replaced: &Replaced{
+		Before: 10, Hour: 4, Exchanges: []Exchange{{Hour: 3, Moves: make([]Move, 7)}, {Hour: 1, Moves: make([]Move, 1)}},
+		Types: []TypeCount{{"a<b", "spot", 40, 10}, {"c", "", 0, 5}},
+	}}
+	var out bytes.Buffer
+	if err := p.WriteSVG(&out); err != nil {
+		t.Fatal(err)
+	}
+	if tiles := tilesIn(t, out.Bytes()); len(tiles) != 1 {
+		t.Errorf("%d nodes are drawn", len(tiles))
+	}
+	at := 0
+	for _, want := range []string{
+		">a&lt;b, spot<", `width="420.0"`, ">40 today<", `width="105.0"`, ">10 afterwards<", ">c<", ">0 today<", ">5 afterwards<",
+		`width="420.0"`, ">10 today<", `width="294.0"`, ">7 after exchange 1, 7 moves<", ">6 after exchange 2, 1 move<",
+	} {
+		next := strings.Index(out.String()[at:], want)
+		if next < 0 {
+			t.Fatalf("%q is missing, or at another place:\n%s", want, &out)
+		}
+		at += next + len(want)
+	}
+}
+
 type tile struct {
 	X      float64 `xml:"x,attr"`
 	Y      float64 `xml:"y,attr"`
@@ -86,7 +112,9 @@ func tilesIn(t *testing.T, svg []byte) map[string]bool {
 			} else {
 				tiles[at] = true
 			}
-		case node.Width > 0 && !node.contains(r):
+		case r.Class == "bar" && !whole.contains(r):
+			t.Fatalf("a bar is drawn at %v, and the picture is %v", r, whole)
+		case r.Class != "bar" && node.Width > 0 && !node.contains(r):
 			t.Fatalf("a bar %v is not within its node %v", r, node)
 		}
 	}

@@ -61,19 +61,14 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 	} else if len(s.Pods) > 0 {
 		s.writeDecisions(out, timed, wide)
 	}
-	if len(s.Evictions) > 0 {
-		// The column is named after its content: without pressure, all causes are taints.
-		cause := "TAINT"
-		if slices.ContainsFunc(s.Evictions, func(e Eviction) bool { return e.Message != "" }) {
-			cause = "CAUSE"
-		}
-		rows := [][]string{{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", cause}}
-		for _, e := range s.Evictions {
-			rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Namespace, e.Name, e.Node, cmp.Or(e.Taint, e.Message)})
-		}
-		out.Line("")
-		out.Table("", rows)
+	// The column is named after its content: without pressure, all causes are taints.
+	cause := "TAINT"
+	if slices.ContainsFunc(s.Evictions, func(e Eviction) bool { return e.Message != "" }) {
+		cause = "CAUSE"
 	}
+	answer.Section(out, "", []string{"EVICTED AFTER", "NAMESPACE", "NAME", "NODE", cause}, s.Evictions, func(e Eviction) []string {
+		return []string{answer.Duration(e.After.Duration()), e.Namespace, e.Name, e.Node, cmp.Or(e.Taint, e.Message)}
+	})
 	if len(s.Pods)+len(s.Evictions) > 0 {
 		out.Line("")
 	}

@@ -140,11 +140,7 @@ func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 		return
 	}
 	rows := [][]string{{"IN", "AT", "NAMESPACE", "POD", "NODE", "WORKLOAD", "CAUSE"}}
-	for i := range e.Evictions {
-		if i == answer.Most && !wide {
-			break
-		}
-		v := &e.Evictions[i]
+	for _, v := range answer.Shown(e.Evictions, wide) {
 		in := answer.Duration(v.After.Duration())
 		if v.After == 0 {
 			in = "now"

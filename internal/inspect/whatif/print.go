@@ -128,11 +128,7 @@ func (p printer) printLeaving(all []Leaving) {
 // fate.
 func (p printer) printTable(list []Leaving) {
 	rows := [][]string{{"AFTER", "POD", "FROM", "BECAUSE", "THEN"}}
-	for i := range list {
-		if i == most && !p.wide {
-			break
-		}
-		l := &list[i]
+	for _, l := range answer.Shown(list, p.wide) {
 		because := string(l.Cause)
 		// For these causes the detail is the node, already shown in its column.
 		if l.Detail != "" && l.Cause != simulate.ByDrain && l.Cause != simulate.ByNodeRemoval {
@@ -167,24 +163,14 @@ func (p printer) printAside(title string, list []Leaving) {
 
 // printPlaced prints the pods that find a node because of the operations.
 func (p printer) printPlaced(list []Placed) {
-	if len(list) == 0 {
-		return
-	}
-	rows := [][]string{{"AFTER", "PLACED", "ON", ""}}
-	for i, placed := range list {
-		if i == most && !p.wide {
-			break
-		}
+	answer.Section(p.Page, "  ", []string{"AFTER", "PLACED", "ON", ""}, answer.Shown(list, p.wide), func(placed Placed) []string {
 		// Replacements are not listed here, so the pod was either pending or is new.
 		note := "new"
 		if placed.Before {
 			note = "was pending"
 		}
-		rows = append(rows, []string{textOf(placed.After), placed.Namespace + "/" + placed.Name, placed.Node, note})
-	}
-
-	p.Line("")
-	p.Table("  ", rows)
+		return []string{textOf(placed.After), placed.Namespace + "/" + placed.Name, placed.Node, note}
+	})
 	if len(list) > most && !p.wide {
 		p.Line("  and %d more", len(list)-most)
 	}
@@ -261,18 +247,12 @@ func (p printer) printBlocked(title string, list []simulate.Blocked) {
 
 // printChosen prints the cheapest nodes to lose, with their costs.
 func (p printer) printChosen(list []simulate.Cost) {
-	if len(list) == 0 {
-		return
-	}
 	// The columns are in order of the costs' importance, except that the number of pods is first
 	// for readability.
-	rows := [][]string{{"CHEAPEST TO DRAIN", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
-	for _, c := range list {
-		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked),
-			fmt.Sprint(c.Pending), fmt.Sprint(c.Priority)})
-	}
-	p.Line("")
-	p.Table("  ", rows)
+	heading := []string{"CHEAPEST TO DRAIN", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}
+	answer.Section(p.Page, "  ", heading, list, func(c simulate.Cost) []string {
+		return []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked), fmt.Sprint(c.Pending), fmt.Sprint(c.Priority)}
+	})
 }
 
 // printFills prints the number of added pods that found room, and their nodes, the fullest node

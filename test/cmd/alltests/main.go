@@ -57,6 +57,7 @@ type command struct {
 	words       []string
 	environment []string
 	events      bool
+	remembered  bool // packages that passed do not run again until the tree changes
 }
 
 var parts = []part{
@@ -87,12 +88,12 @@ var parts = []part{
 
 // anew makes go test ignore the cached results of a nested module. The cache does not detect
 // changes outside of the module, such as changes to programs run by tests and to documents with
-// tested examples.
+// tested examples. The type passed does.
 const anew = "-count=1"
 
 // goTest returns a `go test` command in a module's folder. It leaves go vet to `make lint`.
 func goTest(folder string, arguments ...string) command {
-	return command{folder: folder, words: append([]string{"go", "test", "-json", "-vet=off"}, arguments...), events: true}
+	return command{folder: folder, words: append([]string{"go", "test", "-json", "-vet=off"}, arguments...), events: true, remembered: slices.Contains(arguments, anew)}
 }
 
 func main() {
@@ -127,6 +128,7 @@ func main() {
 // runParts runs the chosen parts, by default all, and reports the results.
 func runParts(o options, chosen []string) bool {
 	r := newReport(os.Stdout, time.Now)
+	r.passed = readPassed(o)
 	// Ctrl-C also interrupts the tests, which end their processes. This process ignores it, in
 	// order to report their output.
 	interrupted := make(chan os.Signal, 1)

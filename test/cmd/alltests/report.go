@@ -24,7 +24,8 @@ import (
 
 // report collects the results of all commands, which use it concurrently.
 type report struct {
-	now func() time.Time
+	now    func() time.Time
+	passed *passed
 
 	mu  sync.Mutex
 	out io.Writer
@@ -55,7 +56,7 @@ type result struct {
 }
 
 func newReport(out io.Writer, now func() time.Time) *report {
-	return &report{now: now, out: out, said: now(), packages: make(map[string]*testedPackage)}
+	return &report{now: now, passed: &passed{}, out: out, said: now(), packages: make(map[string]*testedPackage)}
 }
 
 func (r *report) hasFailed() bool { return r.countFailures() > 0 }
@@ -94,6 +95,20 @@ func (r *report) runPart(p part, o options) {
 
 // runCommand runs one program and returns the CPU time of the program and its children.
 func (r *report) runCommand(p part, c command, o options) time.Duration {
+	if c.remembered {
+		var before []string
+		var err error
+		if c, before, err = r.passed.without(c, o.root); err != nil {
+			r.addFailure(p.name, err.Error())
+			return 0
+		}
+		for _, name := range before {
+			r.printLine("ok   %s, as before", shortPath(name))
+		}
+		if len(c.words) == 0 {
+			return 0
+		}
+	}
 	words := c.words
 	if p.lane == computing {
 		words = append([]string{"nice", "-n", "10"}, words...)
@@ -132,6 +147,9 @@ func (r *report) readOutput(from io.Reader, c command, other *bytes.Buffer) {
 		switch {
 		case c.events && json.Unmarshal(line, &e) == nil:
 			r.takeEvent(e)
+			if c.remembered && e.Test == "" && (e.Action == "pass" || e.Action == "skip") {
+				r.passed.add(e.Package)
+			}
 		case c.events:
 			other.Write(line)
 		case len(line) > 0:

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -135,6 +136,61 @@ func TestEveryFuzzerIsFound(t *testing.T) {
 		}
 		if got, want := strings.Join(found, ", "), "a ^FuzzA$, a ^FuzzB$"; got != want {
 			t.Errorf("wide %t: %s, want %s", wide, got, want)
+		}
+	}
+}
+
+// TestPackagesThatPassedRunAgainAfterAChange runs a passing and a failing package, and then
+// changes files outside of their module.
+func TestPackagesThatPassedRunAgainAfterAChange(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string, mode os.FileMode) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("hack/announce.sh", "#!/bin/sh\n", 0o700)
+	write("page.md", "one", 0o600)
+	write("bin/program", "ignored", 0o600)
+	write(".gitignore", "/bin/\n", 0o600)
+	write("m/go.mod", "module m\n\ngo 1.26\n", 0o600)
+	write("m/good/good_test.go", "package good\n\nimport \"testing\"\n\nfunc TestGood(t *testing.T) {}\n", 0o600)
+	write("m/bad/bad_test.go", "package bad\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) { t.Fatal() }\n", 0o600)
+	if out, err := exec.Command("git", "init", "-q", root).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+
+	run := func(o options) string {
+		var out bytes.Buffer
+		r := newReport(&out, time.Now)
+		r.passed = readPassed(o)
+		r.runCommand(part{name: "live", lane: live}, goTest("m", anew, "./..."), o)
+		return out.String()
+	}
+	for _, step := range []struct {
+		does   func()
+		o      options
+		before bool // the result of the good package is an earlier one
+	}{
+		{func() {}, options{}, false},
+		{func() {}, options{}, true},
+		{func() { write("bin/program", "another", 0o600) }, options{}, true},
+		{func() {}, options{long: true}, false},
+		{func() { write("page.md", "two", 0o600) }, options{long: true}, false},
+		{func() { write("new.md", "new", 0o600) }, options{long: true}, false},
+		{func() {}, options{long: true}, true},
+		{func() { os.Remove(filepath.Join(root, "page.md")) }, options{long: true}, false},
+	} {
+		step.does()
+		step.o.root = root
+		out := run(step.o)
+		if got := strings.Contains(out, "ok   m/good, as before\n"); got != step.before || !strings.Contains(out, "ok   m/good") || !strings.Contains(out, "FAIL m/bad") {
+			t.Errorf("as before: %t, want %t:\n%s", got, step.before, out)
 		}
 	}
 }

@@ -7,11 +7,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 )
 
@@ -30,6 +35,10 @@ const deployments = 40
 type cluster struct {
 	options
 	kubeconfig string
+	// controllerConfig is the kubeconfig of berth controller, with the permissions of the
+	// manifests.
+	controllerConfig string
+
 	client     kubernetes.Interface
 	processes  []*process
 	controller *process // berth controller
@@ -70,6 +79,9 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 
+	if err := c.authorize(ctx); err != nil {
+		return err
+	}
 	if err := c.startKarpenter(ctx); err != nil {
 		return err
 	}
@@ -77,6 +89,45 @@ func (c *cluster) start(ctx context.Context) error {
 		"--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40",
 		"--config", filepath.Join(c.dir, "stages.yaml"))
 	return err
+}
+
+// authorize installs the permissions of berth controller as the manifests do for its
+// ServiceAccount, and writes a kubeconfig with them.
+func (c *cluster) authorize(ctx context.Context) error {
+	manifests, err := filepath.Abs(c.manifests)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Join(c.dir, "manifests")
+	if err := os.CopyFS(folder, os.DirFS(manifests)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	kustomization := "resources: [base]\ncomponents: [components/controller, components/rebalance, components/rebalance-cost]\n"
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(kustomization), 0o644); err != nil {
+		return err
+	}
+	all, err := c.kubectl(ctx, "", "kustomize", folder)
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, all)
+	}
+	permissions := regexp.MustCompile(`(?m)^kind: (Namespace|ServiceAccount|(Cluster)?Role(Binding)?)$`)
+	objects := slices.DeleteFunc(strings.Split(all, "\n---\n"), func(text string) bool { return !permissions.MatchString(text) })
+	if err := c.apply(ctx, strings.Join(objects, "\n---\n")); err != nil {
+		return err
+	}
+	token, err := c.kubectl(ctx, "", "create", "token", "berth-controller", "--namespace=berth-system", "--duration=24h")
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, token)
+	}
+	config, err := clientcmd.LoadFromFile(c.kubeconfig)
+	if err != nil {
+		return err
+	}
+	for user := range config.AuthInfos {
+		config.AuthInfos[user] = &api.AuthInfo{Token: strings.TrimSpace(token)}
+	}
+	c.controllerConfig = filepath.Join(c.dir, "controller.kubeconfig")
+	return clientcmd.WriteToFile(*config, c.controllerConfig)
 }
 
 func (c *cluster) startKarpenter(ctx context.Context) error {

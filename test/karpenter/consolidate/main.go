@@ -35,6 +35,7 @@ type options struct {
 	dir                    string
 	berthFlags             string
 	kill, churn            int
+	manifests              string
 }
 
 func main() {
@@ -51,6 +52,7 @@ func main() {
 	flag.DurationVar(&o.every, "every", 15*time.Second, "time between two samples")
 	flag.StringVar(&o.dir, "dir", "", "folder for the cluster and the logs (default: a temporary one)")
 	flag.StringVar(&o.berthFlags, "berth-flags", "--every=1m", "further flags of berth controller")
+	flag.StringVar(&o.manifests, "manifests", "../../deploy/kustomize", "folder with the permissions of berth controller")
 	flag.IntVar(&o.kill, "kill", 0, "kill berth controller with SIGKILL at every n-th action (a created or deleted NodeClaim)")
 	flag.IntVar(&o.churn, "churn", 0, "delete this number of pods per second, which their ReplicaSets replace")
 	flag.Parse()
