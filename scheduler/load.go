@@ -52,6 +52,7 @@ func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) 
 	if p.client != nil {
 		read.PolicyFromConfigMap = options.PolicyFromConfigMap(p.client)
 	}
+
 	var err error
 	if l.config, err = p.source.Parse(data, read); err == nil {
 		l.profiles, err = l.set.Profiles(l.config)

@@ -78,6 +78,7 @@ func (c *command) runScheduler(ctx context.Context) error {
 	if err != nil {
 		return err // reported rather than a connection error, which the file may have caused
 	}
+
 	if p.settings, err = p.flags.Settings(first.config, data); err != nil {
 		if p.flags.ElectionGiven() {
 			return usage.Of(err)
@@ -246,6 +247,7 @@ func (p *process) runLeading(ctx context.Context, leads chan struct{}) error {
 		ended <- p.scheduler.Run(scheduling, p.flags.Binders)
 		cancel() // the scheduler has ended by itself: leave standby
 	}()
+
 	var led atomic.Bool
 	err := p.elector.Load().Run(failed, func(leading context.Context) error {
 		led.Store(true)

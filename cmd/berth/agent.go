@@ -19,6 +19,7 @@ func newAgentCommand() *cobra.Command {
 			RunE: func(*cobra.Command, []string) error { return errors.New("berth agent is supported on Linux only") },
 		}
 	}
+
 	f := &kubelet.Agent{}
 	cmd := &cobra.Command{
 		Use:     "agent [flags] [-- KUBELET FLAGS]",

@@ -89,6 +89,7 @@ func (c *checking) askServer(cmd *cobra.Command, client kubernetes.Interface) (*
 	if err != nil {
 		return nil, err
 	}
+
 	denied, err := clusterfacts.Denied(cmd.Context(), clusterfacts.OwnAccess(client), deploy.Part(c.part), version.GitVersion, "")
 	if err == nil && len(denied) > 0 { // the scheduler may be meant to use kube-scheduler's Lease
 		var other []string

@@ -41,6 +41,7 @@ func newControllerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+
 			ctx, stop := signals.Until(cmd.Context())
 			defer stop()
 			c, err := controller.New(cfg, options)

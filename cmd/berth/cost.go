@@ -74,6 +74,7 @@ func (c *costing) runCost(cmd *cobra.Command) error {
 	case c.execute && (len(c.Files) > 0 || c.At != "" || c.Output != "" || c.failOn != ""):
 		return usagef("--execute: cannot be used with -f, --at, -o or --fail-on")
 	}
+
 	if !c.execute {
 		plan, err := c.plan(cmd)
 		if err != nil || c.failOn == "" {

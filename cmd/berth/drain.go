@@ -57,6 +57,7 @@ func newDrainCommand() *cobra.Command {
 	o := &d.options
 	flags.BoolVar(&o.IgnoreDaemonSets, "ignore-daemonsets", false,
 		"leave pods of DaemonSets alone, instead of refusing to begin because of them")
+
 	flags.BoolVar(&o.DeleteEmptyDirData, "delete-emptydir-data", false, "also evict pods with emptyDir volumes: their data is lost")
 	flags.BoolVar(&o.Force, "force", false, "also evict pods without a controller: they are lost")
 	flags.BoolVar(&o.Delete, "disable-eviction", false, "delete pods instead of evicting them, bypassing disruption budgets")

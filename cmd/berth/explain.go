@@ -44,6 +44,7 @@ func newExplainCommand() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return e.runExplain(cmd, strings.Join(args, "/")) },
 	}
+
 	flags := cmd.Flags()
 	e.AddFlags(flags)
 	e.AddWatchFlags(flags)

@@ -78,6 +78,7 @@ func pointAt(dataDir string, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	switch {
 	case kubeconfig != "" && needsCluster(args):
 		if at, runs := connect.IsListening(kubeconfig); !runs {

@@ -108,6 +108,7 @@ func newRoot(name string) *cobra.Command {
 		&cobra.Group{ID: groupAsk, Title: "Ask:"},
 		&cobra.Group{ID: groupOthers, Title: "Other:"},
 	)
+
 	root.AddCommand(
 		newUp(),
 		newKubectl(),
@@ -208,6 +209,7 @@ func wrapFlags(root *cobra.Command) {
 				rows[len(rows)-1][1] += " " + name
 			}
 		}
+
 		var text strings.Builder
 		page := answer.NewPage(answer.Terminal{Writer: &text, Width: cmp.Or(screen.Width, 100)})
 		page.Rows("  ", rows)

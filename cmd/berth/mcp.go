@@ -32,6 +32,7 @@ func newMCPCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+
 			server, err := queryserver.New(cfg, options)
 			if err != nil {
 				return err

@@ -53,6 +53,7 @@ func newRebalanceCommand() *cobra.Command {
 	flags.BoolVar(&b.execute, "execute", false, "make the moves: evict through the Eviction API, one pod at a time")
 	flags.BoolVar(&b.surge, "surge", false,
 		"with --execute, have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
+
 	flags.BoolVar(&b.sampled, "sampled", false,
 		"successors may land on any node that passes the filters: for kube-scheduler where it samples nodes (more than 100, by default)")
 	flags.StringVarP(&b.namespace, "namespace", "n", "", "of the pods that defragment names (default: the context's, or default)")

@@ -39,6 +39,7 @@ func newShadowReport() *cobra.Command {
 				}
 				all.Merge(read)
 			}
+
 			if all.Controller == nil && all.Scheduler == nil {
 				return fmt.Errorf("%s: contains no shadow report", strings.Join(args, ", "))
 			}

@@ -39,6 +39,7 @@ func newSimulateCommand() *cobra.Command {
 	flags := cmd.Flags()
 	s.AddFileFlags(flags, "a file or folder of manifests, or - for standard input (repeatable)",
 		"a folder with a kustomization, whose output is read (repeatable)")
+
 	flags.BoolVar(&s.Strict, "strict", false, "refuse pods that are bound to a node that the manifests do not have")
 	flags.StringVar(&s.Config, "config", "", "the scheduler's configuration file, as for kube-scheduler")
 	s.gentle.AddFlags(flags)

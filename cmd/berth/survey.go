@@ -139,6 +139,7 @@ func newCapacityCommand() *cobra.Command {
 			})
 		},
 	}
+
 	flags := cmd.Flags()
 	q.AddFlags(flags)
 	q.AddWatchFlags(flags)
@@ -167,6 +168,7 @@ func newFragmentationCommand() *cobra.Command {
 			if err != nil {
 				return usagef("--resource, --unit: %w", err)
 			}
+
 			named := resource != "" || cmd.Flags().Changed("unit")
 			return q.Ask(cmd, func(w *simulate.World, source simulate.Source) (*query.Answer, error) {
 				q.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")

@@ -58,6 +58,7 @@ func newUICommand() *cobra.Command {
 	flags.StringVar(&p.address, "address", "127.0.0.1", "IP address to listen on")
 	flags.IntVar(&p.port, "port", uiPort,
 		"port to listen on; 0 picks a free one. If the flag is not given and the port is in use, a free one is picked")
+
 	flags.StringVar(&p.tokenFile, "token-file", "",
 		"file with the token for the dashboard, 16 characters or more (default: one is generated)")
 	flags.StringSliceVar(&p.options.Names, "allowed-host", nil, "host name that the dashboard answers to, besides localhost (repeatable)")
@@ -99,6 +100,7 @@ func (p *pageFlags) runUI(cmd *cobra.Command) error {
 		}
 		p.options.Decided = p.askedScheduler().Decision
 	}
+
 	p.options.Parse, p.options.Version, p.options.Recording = parseOnPage, currentVersion().Version, p.recording
 	p.options.Address = net.JoinHostPort(p.address, strconv.Itoa(p.port))
 	server, err := ui.Listen(cfg, p.options)
@@ -133,6 +135,7 @@ func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*
 			return &config.Running{Profiles: c.Profiles, Stopped: stopped}, nil
 		}, nil
 	}
+
 	address := p.askedScheduler()
 	return func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
 		var inUse *config.InUse

@@ -41,6 +41,7 @@ func newUp() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&c.DataDir, "data-dir", connect.DataDirFromEnv(),
 		"where the cluster is kept; the kubeconfig is written into it (or $"+connect.EnvDataDir+")")
+
 	flags.IntVar(&c.Port, "port", 0, "port of the API on 127.0.0.1 (default: the one used last here, or a free one)")
 	flags.IntVar(&c.Nodes, "nodes", 3, "simulated nodes")
 	flags.IntVar(&c.Zones, "zones", 3, "zones that the nodes are spread over")
@@ -86,6 +87,7 @@ func checkUp(c *localcluster.Cluster) error {
 	case c.DataDir == "":
 		return usagef("--data-dir: must name a directory")
 	}
+
 	if c.Config != "" {
 		if _, err := query.LoadConfiguration(c.Config, io.Discard); err != nil { // the scheduler prints the notes
 			return fmt.Errorf("--config: %w", err)

@@ -26,6 +26,7 @@ func newWebhookCommand() *cobra.Command {
 	if in, err := os.ReadFile(lead.NamespaceFile); err == nil {
 		options.Namespace = strings.TrimSpace(string(in))
 	}
+
 	cmd := &cobra.Command{
 		Use:     "webhook",
 		GroupID: groupParts,

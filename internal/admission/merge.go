@@ -132,6 +132,7 @@ func (s *tolerationSet) coversMore(t *v1.Toleration) bool {
 	if t.Operator != v1.TolerationOpEqual {
 		n -= 2
 	}
+
 	for _, of := range candidates[:n] {
 		w := s.widest[of]
 		for _, wide := range [...]timed{w.first, w.second} {

@@ -82,6 +82,7 @@ func mergeKeys(selector *metav1.LabelSelector, keys []string, op metav1.LabelSel
 			present[r.Key] = true
 		}
 	}
+
 	for _, key := range keys {
 		value, set := labels[key]
 		if !set || present[key] {

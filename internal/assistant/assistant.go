@@ -42,6 +42,7 @@ func New(s *queryserver.Server, version string) *mcp.Server {
 			r, err := s.Explain(ctx, &berthv1alpha1.ExplainRequest{Namespace: in.Namespace, Name: in.Pod, Node: in.Node})
 			return r.GetText(), err
 		})
+
 	addTool(server, s, "pending", "The pending pods by workload and reason, with the smallest change that helps.",
 		func(ctx context.Context, in pending) (string, error) {
 			r, err := s.Pending(ctx, &berthv1alpha1.PendingRequest{Namespace: in.Namespace, Selector: in.Selector})

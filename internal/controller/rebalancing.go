@@ -88,6 +88,7 @@ func (o *RebalanceOptions) validateOptions(all *Options) error {
 		}
 		return nil
 	}
+
 	goals, _ := o.moves()
 	switch {
 	case all.Shadow.On:

@@ -47,6 +47,7 @@ func write(path string, content []byte, mode fs.FileMode, sync bool) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = file.Write(content)
 	err = errors.Join(err, file.Chmod(mode)) // whatever the umask is
 	if sync {

@@ -40,6 +40,7 @@ func boundJSON(value any, t reflect.Type) any {
 	if t == quantityType {
 		return boundText(value)
 	}
+
 	switch value := value.(type) {
 	case []any:
 		if t.Kind() == reflect.Slice {

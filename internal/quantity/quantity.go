@@ -179,6 +179,7 @@ func planQuantities(t reflect.Type) boundFunc {
 			return true
 		}
 	}
+
 	switch t.Kind() {
 	case reflect.Struct:
 		return planFields(t)
@@ -217,6 +218,7 @@ func planFields(t reflect.Type) boundFunc {
 			fields = append(fields, field{i, plan})
 		}
 	}
+
 	if fields == nil {
 		return nil
 	}
@@ -239,6 +241,7 @@ func planMap(t reflect.Type, elem boundFunc) boundFunc {
 			}
 			return false
 		}
+
 		for all := v.MapRange(); (bound || !found) && all.Next(); {
 			value := all.Value()
 			if bound {

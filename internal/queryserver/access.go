@@ -49,6 +49,7 @@ func (s *Server) viewOf(ctx context.Context, namespace string) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	pods, err := may("pods", "")
 	if err != nil {
 		return nil, err

@@ -159,6 +159,7 @@ func (a *Answers) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) 
 		} else {
 			o.Most = -1
 		}
+
 		if a.Decided != nil {
 			o.Decided, unasked = a.Decided(ctx, namespace, r.GetName()) // the engine's explanation needs no scheduler
 		}
@@ -208,6 +209,7 @@ func (a *Answers) Pending(ctx context.Context, r *berthv1alpha1.PendingRequest) 
 		if err != nil {
 			return err
 		}
+
 		answer.Pods, answer.Missing = int32(p.Pods), int32(p.Missing)
 		for i := range p.Workloads {
 			one := &p.Workloads[i]
@@ -237,6 +239,7 @@ func (a *Answers) WhatIf(ctx context.Context, r *berthv1alpha1.WhatIfRequest) (*
 	if err != nil {
 		return nil, err
 	}
+
 	answer := &berthv1alpha1.WhatIfResponse{}
 	answer.Basis, err = a.askWorld(ctx, q, request.ReadApplied, func(w *simulate.World, source simulate.Source) error {
 		before := nodesOf(w) // the forecast changes the world

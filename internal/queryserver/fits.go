@@ -61,6 +61,7 @@ func readDemand(r *berthv1alpha1.FitsRequest) (*demand, error) {
 		if d.pods, d.claims, pods = set.Pods, set.PersistentVolumeClaims, len(set.Pods); pods == 0 {
 			return nil, errors.New("the manifest has no pods")
 		}
+
 		nodes := max(int(r.GetNodeCount()), 1)
 		if nodes*len(set.Nodes) > question.MostAddedNodes {
 			return nil, fmt.Errorf("node_count %d: must be %d in sum at most", nodes, question.MostAddedNodes)
@@ -164,6 +165,7 @@ func (l *lane) resolve(d *demand, namespace string) (models []*v1.Pod, err error
 		}
 		models = []*v1.Pod{model}
 	}
+
 	admitted := make([]*v1.Pod, len(models))
 	for i := range models {
 		p := *models[i] // admission copies what it changes

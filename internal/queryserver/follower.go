@@ -153,6 +153,7 @@ func (s *sink) send(object metav1.Object, gone bool) {
 	if known != nil && !gone && known.GetResourceVersion() == object.GetResourceVersion() {
 		return // listed again, unchanged
 	}
+
 	object.SetManagedFields(nil)
 	if p, ok := object.(*v1.Pod); ok {
 		earlier, _ := known.(*v1.Pod)
@@ -238,6 +239,7 @@ func (l *lane) place(object *v1.Pod) (*cluster.Node, *decide.Failure, error) {
 	case decision.Node == nil:
 		return nil, d.Diagnose(p), nil
 	}
+
 	for _, r := range d.profile.Reservers {
 		volumes, ofVolumes := r.(plugins.VolumeReserver)
 		if !ofVolumes {

@@ -121,6 +121,7 @@ func New(config *rest.Config, o Options) (*Server, error) {
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"question"}),
 	}
+
 	s.Answers = Answers{Parse: o.Parse, Read: s.read, authorize: s.viewOf}
 	var err error
 	if s.reviews, err = guard.Client(config); err != nil {
@@ -276,6 +277,7 @@ func (s *Server) askLong(ctx context.Context, q Question, work int, ask func(*la
 	if err := s.charge(q, work); err != nil {
 		return err
 	}
+
 	select {
 	case s.long <- struct{}{}:
 		defer func() { <-s.long }()
@@ -315,6 +317,7 @@ func (s *Server) observe(next connect.UnaryFunc) connect.UnaryFunc {
 		if err != nil {
 			code = connect.CodeOf(err).String()
 		}
+
 		s.seconds.WithLabelValues(r.Spec().Procedure[len("/"+berthv1alpha1.QueryServiceName+"/"):], code).Observe(time.Since(began).Seconds())
 		if connect.CodeOf(err) == connect.CodeResourceExhausted {
 			select {

@@ -60,6 +60,7 @@ func share(v, model reflect.Value) bool {
 				equal = share(v.Index(i), model.Index(i)) && equal
 			}
 		}
+
 	case reflect.Map:
 		equal = v.Len() == model.Len() && v.IsNil() == model.IsNil()
 		for entry := v.MapRange(); equal && entry.Next(); {

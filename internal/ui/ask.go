@@ -202,6 +202,7 @@ func (a *asker) serveObjects(w http.ResponseWriter, r *http.Request) {
 	objects := map[string]any{"asOf": state.Source.AsOf, "budgets": set.PodDisruptionBudgets, "surges": slices.DeleteFunc(
 		slices.Concat(set.OfKind("Deployment"), set.OfKind("ReplicaSet")),
 		func(o metav1.Object) bool { return o.GetLabels()[rebalance.SurgeLabel] == "" })}
+
 	for _, l := range set.Leases {
 		if l.Namespace == cycle.MoveLeaseNamespace && l.Name == cycle.MoveLeaseName {
 			objects["room"] = l.Annotations[cycle.MoveReservationAnnotation]

@@ -130,6 +130,7 @@ func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 		return nil, err
 	}
 
+	client.ForPlans = true
 	s.asker = newAsker(following{client}, o)
 	return s, nil
 }

@@ -385,6 +385,22 @@ func TestQuestionsAreAnswered(t *testing.T) {
 	}
 }
 
+// TestForecastsReadNodePools verifies that the kinds for plans of nodes are read for questions, but
+// not for a look at an object.
+func TestForecastsReadNodePools(t *testing.T) {
+	s, api := serving(t)
+	for path, read := range map[string]bool{"GET api/objects?node=node-1": false, "POST " + whatIfPath: true} {
+		method, path, _ := strings.Cut(path, " ")
+		before := len(api.Reads())
+		if status, body := ask(t, s, method, path, `{"operations": ["cordon", "node-1"]}`); status != http.StatusOK {
+			t.Fatal(status, body)
+		}
+		if got := slices.Contains(api.Reads()[before:], "/apis/karpenter.sh/v1/nodepools"); got != read {
+			t.Errorf("%s reads NodePools: %t", path, got)
+		}
+	}
+}
+
 // TestChangedNodesAreReported verifies that a forecast reports added, changed and removed nodes,
 // but no others.
 func TestChangedNodesAreReported(t *testing.T) {

@@ -68,6 +68,7 @@ func newBase(list []metav1.Object) *base {
 			for _, object := range list {
 				index[nameOf(object)] = object
 			}
+
 			return index
 		}),
 		byOwner: sync.OnceValue(func() map[rules.Owner][]cluster.Name {

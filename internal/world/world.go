@@ -136,6 +136,7 @@ func (w *World) change(object metav1.Object, gone bool) {
 	if gone && !there {
 		return
 	}
+
 	w.record(t, object, gone)
 	switch {
 	case w.cluster == nil:
@@ -327,6 +328,7 @@ func (w *World) Reserve(r plugins.Reserver, p *cluster.Pod, n *cluster.Node) err
 	if err != nil {
 		return err
 	}
+
 	names, _ := claims.Since(version)
 	for _, name := range slices.Clone(names) {
 		before, had := t.get(name)

@@ -127,6 +127,7 @@ func (o *Options) Judge(pod *v1.Pod, now, first, alive time.Time) Verdict {
 	if o.chooses(Deny) {
 		deadline += answersWithin // the controller denies before this replica admits
 	}
+
 	switch {
 	case ok && strings.HasPrefix(status, Denied) && o.chooses(Deny):
 		return Verdict{Deny: true, Message: strings.TrimPrefix(status, Denied)}

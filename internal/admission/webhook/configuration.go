@@ -97,6 +97,7 @@ func (o *Options) validatingConfig(port int, bundle []byte) *v1.ValidatingWebhoo
 	if !o.ApplyRules {
 		configuration.Webhooks = nil
 	}
+
 	for i := range configuration.Webhooks {
 		w := &configuration.Webhooks[i]
 		w.ClientConfig = o.clientConfig(validatePath, port, bundle)

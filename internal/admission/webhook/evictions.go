@@ -126,6 +126,7 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 		}
 		return e.admitAfter(ctx, request, err), nil
 	}
+
 	if !e.options.Holds(pod) {
 		seen = sighting{}
 		return e.admit("unguarded"), nil
@@ -215,6 +216,7 @@ func (e *evictions) begin(key, namespace string) (seen sighting, answer *admissi
 		}
 		seen = sighting{at: now}
 	}
+
 	if e.mayRead(&seen, namespace) {
 		e.under++
 		e.shares[namespace].under++
@@ -243,6 +245,7 @@ func (e *evictions) mayRead(seen *sighting, namespace string) bool {
 	if own.TokensAt(now) >= burstOfOne/2 && own.under < mostOfOne/2 {
 		own.spacing = readsEvery
 	}
+
 	switch {
 	case now.Sub(seen.read) < readsEvery:
 		return false

@@ -240,6 +240,7 @@ func patchResponse(before, after fieldValues) (*admissionv1.AdmissionResponse, e
 			patch = append(patch, operation{Op: "add", Path: field.path, Value: field.value})
 		}
 	}
+
 	response := allowResponse()
 	if len(patch) == 0 {
 		return response, nil

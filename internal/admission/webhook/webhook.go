@@ -214,6 +214,7 @@ func (w *Webhook) newServer(handler http.Handler) *http.Server {
 		config.ClientCAs, config.ClientAuth = w.clients, tls.RequireAndVerifyClientCert
 		handler = admitCallers(handler)
 	}
+
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: guard.SendTime,

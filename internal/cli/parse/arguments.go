@@ -50,6 +50,7 @@ func plainFault(err error) string {
 	if !errors.As(err, &invalid) {
 		return text
 	}
+
 	cause := invalid.Unwrap().Error()
 	flag := strings.TrimSuffix(text, cause)
 	for _, plain := range []struct{ begins, ends, says string }{

@@ -49,6 +49,7 @@ func (q *Question) NamesOf(cmd *cobra.Command, kind parse.Kind, namespace string
 	if err != nil {
 		return nil
 	}
+
 	client, err := metadata.NewForConfig(snapshot.ReadOnly(cfg))
 	if err != nil {
 		return nil

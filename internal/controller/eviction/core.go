@@ -214,6 +214,7 @@ func (c *Core) dropUnlisted(now time.Time, kind Kind) {
 		for _, claim := range unlisted(seen.claims, func(c *claim) bool { return c.list != current }, byName) {
 			c.decidePods(now, c.devices.dropClaim(claim.Name))
 		}
+
 	case Slices:
 		byName := func(a, b *slice) int { return strings.Compare(a.Name, b.Name) }
 		for _, slice := range unlisted(seen.slices, func(s *slice) bool { return s.list != current }, byName) {

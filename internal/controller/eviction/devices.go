@@ -169,6 +169,7 @@ func claimTolerates(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) 
 		if t.TolerationSeconds == nil || t.Effect == "" { // the seconds of a toleration without effect are ignored
 			return 0, false
 		}
+
 		seconds, ends := stayDuration(*t.TolerationSeconds)
 		if !ends {
 			endless = true

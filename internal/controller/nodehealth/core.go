@@ -228,6 +228,7 @@ func (c *Core) Wake(now time.Time) time.Time {
 			sooner(next)
 		}
 	}
+
 	for _, n := range c.dirty {
 		if at := pacing.Later(n.notYet, n.later); !n.writing && at.After(now) {
 			sooner(at)

@@ -42,6 +42,7 @@ func (c *Core) examineNodes(now time.Time) {
 		}
 		c.enqueueNode(n, waiting.Has(n))
 	}
+
 	states := map[*zone]State{}
 	for _, z := range c.sortedZones() {
 		k := counts[z.name]
@@ -73,6 +74,7 @@ func (c *Core) assignZone(now time.Time, n *node) {
 			z.toMark = append(z.toMark, n)
 		}
 	}
+
 	if n.known {
 		return
 	}

@@ -95,6 +95,7 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 			}
 		}
 	}
+
 	taints, differs := n.taintsFor(c.wallTime(now), n.evict && n.effectiveStatus() != v1.ConditionTrue && !c.allDown)
 	if labels := n.mirroredLabels(); differs || len(labels) > 0 {
 		a := WriteNode{

@@ -233,6 +233,7 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, excluded map[*clus
 			s.w.closures.closeNode(n)
 		}
 	}
+
 	for _, name := range chosen {
 		if n := st.w.c.Node(name); !s.emptyNode(st, n, Emptying) {
 			return n

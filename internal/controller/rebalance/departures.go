@@ -92,6 +92,7 @@ func (w *world) failJob(p *pod, d *Departure, before []Departure, disrupted bool
 		d.Fails = fmt.Sprintf("index %s of %s", p.object.Annotations[batchv1.JobCompletionIndexAnnotation], d.Fails)
 		return
 	}
+
 	for _, other := range w.sortedPods() {
 		if other != p && rules.OwnerOf(other.object) == rules.OwnerOf(p.object) {
 			w.removePod(other)

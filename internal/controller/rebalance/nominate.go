@@ -43,6 +43,7 @@ func (s *search) nominateCandidates(st *strategy) *nominations {
 	if among == nil {
 		among = maps.Values(s.w.placed)
 	}
+
 	for p := range among {
 		if p.Terminating || !st.Scope.includesPod(p) || !st.sees(p.Node) {
 			continue

@@ -380,6 +380,7 @@ func afterDeparture(state *State, plan *Draining) *State {
 		if p == nil {
 			continue
 		}
+
 		if job := state.World.Workloads().JobOf(p); job != nil {
 			state.World.Put(workload.Fail(job, p, true).Job)
 		}

@@ -97,6 +97,7 @@ func (g *losses) currentValue() int64 {
 			}
 		}
 	}
+
 	for _, loss := range g.dirty {
 		g.sum -= loss.amount
 		loss.amount, loss.dirty = g.plugin.Loss(g.w.c, loss.n, loss.pods), false

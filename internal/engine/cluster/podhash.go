@@ -274,6 +274,7 @@ func (h *hasher) addVolumes(pod *v1.Pod) {
 		}
 		h.addBytes(encoded)
 	}
+
 	h.addBool(personal)
 	if personal {
 		h.addString(pod.Name)

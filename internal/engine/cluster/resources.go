@@ -88,6 +88,7 @@ func (r *Resources) subtractFrom(o *Resources) bool {
 	if r.MilliCPU == math.MaxInt64 || r.Memory == math.MaxInt64 || r.EphemeralStorage == math.MaxInt64 {
 		return false
 	}
+
 	r.MilliCPU -= o.MilliCPU
 	r.Memory -= o.Memory
 	r.EphemeralStorage -= o.EphemeralStorage

@@ -223,6 +223,7 @@ func (s *shares) containersOf(list []v1.Container) []Container {
 	if !s.alone {
 		h.addContainers(list)
 	}
+
 	kept := make([]Container, len(list))
 	for i := range list {
 		from := &list[i]

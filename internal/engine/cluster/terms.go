@@ -251,6 +251,7 @@ func (t *Terms) affinity(nodes *v1.NodeAffinity) *v1.Affinity {
 		a.PodAffinity, a.PodAntiAffinity = t.written.PodAffinity, t.written.PodAntiAffinity
 		return a
 	}
+
 	if t.hasPods {
 		a.PodAffinity = &v1.PodAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution:  writtenTerms(t.RequiredAffinity),

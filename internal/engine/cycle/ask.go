@@ -65,6 +65,7 @@ func (s *attempts) startPreparing(a *podAttempt) bool {
 				question.Done() // passes the prepared result to the plugin
 			})
 		}
+
 		return true
 	}
 	return false

@@ -105,6 +105,7 @@ func (l *sharedClaims) addUser(reserved *plugins.ReservedClaim) claimUse {
 			l.byName[name] = shared
 		}
 	}
+
 	shared.users++
 	use := claimUse{sharedClaim: shared, decided: shared.decided}
 	if reserved.ForGroup() {

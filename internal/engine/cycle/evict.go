@@ -154,6 +154,7 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 	if gone {
 		pr.tellPreempted(r, " (in kube-scheduler memory).")
 	}
+
 	all := append([]*removal{r}, r.also...)
 	last := len(all) - 1
 	for last >= 0 && !pr.stillAwaits(all[last]) {
@@ -195,6 +196,7 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 		pr.settleRound(r)
 		return
 	}
+
 	if pr.rounds[r.pod] == r.round {
 		delete(pr.rounds, r.pod)
 	}

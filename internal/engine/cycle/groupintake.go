@@ -37,6 +37,7 @@ func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 	if g != nil {
 		least, scheduled = g.MinCount(), g.Done || g.Scheduled()
 	}
+
 	if fresh && g != nil {
 		g.Forget()
 	}
@@ -69,6 +70,7 @@ func (gs *podGroups) groupGone(name cluster.Name) {
 	if gs.gates.Claims {
 		gs.cluster.PodGroups.Delete(name.Namespace, name.Name)
 	}
+
 	if g := gs.groups.Get(name); g != nil {
 		gs.regroup(g)
 		gs.keepOut(g)

@@ -253,6 +253,7 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 		g.Short--
 		return
 	}
+
 	switch g.Short = leastOf(g) - gs.progress.countBound(g); {
 	case g.Short > 0:
 	case g.Parent() != nil:

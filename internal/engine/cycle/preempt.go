@@ -81,6 +81,7 @@ func (pr *preemptions) victimsFor(a *podAttempt) decide.Preemption {
 	if spared := pr.victimsSparing(preemptor, a); spared.Err != nil || spared.Node != nil && spared.Violations == 0 {
 		return spared
 	}
+
 	stand := pr.podGroups.units.Protect(preemptor, true)
 	shielded := stand.Len()
 	found := preemptBehind(stand, a)

@@ -290,6 +290,7 @@ func (ps *placements) checkConditions() {
 		if looked {
 			met, err = one.met(ps.cluster, b)
 		}
+
 		var fault *Fault
 		how := "success"
 		switch {

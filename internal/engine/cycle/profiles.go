@@ -91,6 +91,7 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	if sorters := extensionsAt[Sorter](p, plugins.QueueSort, byName); len(sorters) > 0 {
 		made.sorter = sorters[0]
 	}
+
 	for _, name := range p.At[plugins.Bind] {
 		if _, made.Default = p.Plugin(name).(plugins.OwnBinder); made.Default {
 			break // later binders are never called, since DefaultBinder handles every pod
@@ -156,6 +157,7 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 	waiting := func(item *queue.Item) *cluster.Pod {
 		return cluster.NewPod(item.Class, item.Pod.Name, item.Pod.UID)
 	}
+
 	switch gate := p.Plugin(name).(type) {
 	case plugins.Gate:
 		return func(item *queue.Item) bool { return gate.Admit(waiting(item)) != "" }
@@ -186,6 +188,7 @@ func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	if fs.options.ResizePreemption {
 		all[plugins.DeferredResizes] = p.Profile.ResizeInterests(fs.cluster)
 	}
+
 	for _, e := range p.Extensions {
 		i, ok := e.(Interested)
 		if !ok {

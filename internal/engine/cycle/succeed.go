@@ -102,6 +102,7 @@ func (c *Core) resume(r Resumed) {
 			c.nominations.nominatePod(item, node)
 		}
 	}
+
 	c.queue.Restore(r.Pods)
 	c.preemptions.setAlarms()
 	c.reserved.held, c.reserved.rests = r.Reserved, r.Rests

@@ -210,6 +210,7 @@ func (ca *cache) axesOf(known *recentPlan) (key []byte, list []topologyAxis, ok 
 				return nil, nil, false // a base cannot count the domains of the feasible nodes
 			}
 		}
+
 		at := slices.IndexFunc(list, func(a topologyAxis) bool { return a.topology == topology })
 		if at < 0 {
 			at = len(list)

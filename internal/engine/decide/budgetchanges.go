@@ -67,6 +67,7 @@ func (b *budgetChanges) followBudgets(ix *index) {
 		}
 		return
 	}
+
 	enough := ix.c.Looks + ix.limits.Effort/4
 	for _, name := range names {
 		before := b.known[name]

@@ -111,6 +111,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	case n != nil:
 		return Decision{Node: n, Feasible: 1}
 	}
+
 	if pl.way != ranked {
 		return d.plain.decide(p, d.tie)
 	}

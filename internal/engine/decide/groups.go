@@ -217,6 +217,7 @@ func (r *ranking) staticOf(n *cluster.Node) int32 {
 	if len(r.statics) > 0 && key == r.inStatics.latest { // true for most nodes
 		return r.inStatics.index
 	}
+
 	index, known := r.inStatics.byKey[key]
 	if !known {
 		kept := s // copied so that s itself does not escape to the heap for every node

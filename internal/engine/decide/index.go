@@ -149,6 +149,7 @@ func (ix *index) partsOfNodes() (of []int32, many int) {
 	if ix.partsVersion == ix.nodesVersion {
 		return ix.parts, ix.manyParts
 	}
+
 	numbers := map[nodeParts]int32{}
 	ix.parts = slices.Grow(ix.parts[:0], len(ix.c.Nodes))
 	for _, n := range ix.c.Nodes {

@@ -218,6 +218,7 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 		runParallel(len(feasible), func(i int) { scores[i], fine[i] = scoring.Exact(feasible[i]) })
 		return scores, fine, nil
 	}
+
 	errs := make([]error, len(feasible))
 	runParallel(len(feasible), func(i int) { scores[i], errs[i] = scoring.Node(feasible[i]) })
 	for _, err := range errs {

@@ -223,6 +223,7 @@ func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
 		}
 		return true
 	}
+
 	scoring := s.Scorer.Score(pn.c, pl.example, nil)
 	if scoring.Err != nil {
 		return false

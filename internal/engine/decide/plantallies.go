@@ -30,6 +30,7 @@ func (pn *planner) planTallies(pl *plan) {
 		pl.tallies = append(pl.tallies, tallyPlan{purpose: spreadSoft, key: c.TopologyKey, constraint: c,
 			lackingCount: !pl.everyKey && !c.PerNode()})
 	}
+
 	if len(pl.hard)+len(pl.soft) > 0 {
 		pl.inclusion = plugins.NewSpreadInclusion(pl.example)
 	}

@@ -211,6 +211,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	for i, node := range left {
 		fines[i] = r.fineOf(node)
 	}
+
 	if len(pl.askedScores) > 0 {
 		if err := d.addScores(pl.askedScores, p, left, totals, fines); err != nil {
 			return Decision{Err: err}

@@ -303,6 +303,7 @@ func (r *ranking) followRooms(changes []cluster.Change) int {
 		if before <= ^settled {
 			continue
 		}
+
 		if balance[node] < 0 { // the node has nominated pods
 			r.updateBucket(node)
 			continue

@@ -170,6 +170,7 @@ func (r *ranking) roomBut(node int32, except types.UID) int16 {
 	if n == nil { // the node was deleted, as a later entry of the log reports
 		return ^0
 	}
+
 	for _, f := range r.plan.contents {
 		if rejection := f.judge(n); rejection != nil {
 			return ^r.reasonOf(f.name, rejection)

@@ -132,6 +132,7 @@ func (s *survey) visitCell(g *rankedGroup, i int32, low, high int64) {
 				return
 			}
 		}
+
 	default:
 		left, right := c.left, c.right
 		leftLow, leftHigh := s.boundCell(g.group, left)

@@ -60,6 +60,7 @@ func (s *survey) beginDecision(b *base, plan *plan, axisOf []int, p *cluster.Pod
 	if b.effort != nil {
 		b.effort.used = b.ix.meter.Clock // retains the effort, because other classes with the same terms find the base by it
 	}
+
 	b.served++
 	s.pod, s.tie, s.ix, s.scratch = p, t, b.ix, &s.own
 	s.plan, s.b, s.statics, s.axisOf, s.work = plan, b, b.statics, axisOf, 0

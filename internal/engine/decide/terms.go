@@ -315,6 +315,7 @@ func (s *termEffects) describeTerms(but [2]uint64) []byte {
 		if effects.affinities == but {
 			continue
 		}
+
 		to = binary.NativeEndian.AppendUint64(binary.NativeEndian.AppendUint64(to, effects.affinities[0]), effects.affinities[1])
 		number(len(effects.repelled))
 		for _, key := range effects.repelled {

@@ -158,6 +158,7 @@ func (ca *cache) dropTopologies(except []topologyAxis) {
 			}
 		}
 	}
+
 	for _, b := range ca.bases {
 		for i := range b.axes {
 			used[b.axes[i].topology] = true

@@ -197,6 +197,7 @@ func (t *tree) divideLeaf(b *base, i int32) {
 			at++
 		}
 	}
+
 	if at == 0 || at == len(nodes) { // the box may be larger than its contents
 		c.box = emptyBox
 		for _, node := range nodes {
@@ -265,6 +266,7 @@ func (t *tree) removeNode(b *base, node int32) {
 		t.collapseLeaf(at.cell)
 		return
 	}
+
 	if last <= b.ix.limits.LeafSize { // the nodes of a larger leaf are alike
 		c.box, c.alike = emptyBox, true
 		for k, node := range c.nodes {

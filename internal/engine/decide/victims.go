@@ -176,6 +176,7 @@ func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*clust
 			violating = append(violating, p)
 			continue
 		}
+
 		broken := false
 		for _, budget := range b.c.BudgetsOf(p.Class) {
 			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
@@ -209,6 +210,7 @@ func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 		_, rejection := t.plain.judgeWithNominated(n)
 		return rejection
 	}
+
 	if len(n.Nominated) > 0 { // the bucket accounts for all nominated pods, including the pending pod
 		t.beginNode(n)
 		_, rejection := t.findRejection()

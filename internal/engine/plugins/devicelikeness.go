@@ -87,6 +87,7 @@ func (u *deviceUse) takenOf(content *nodeContent) []byte {
 			taken[i/8] |= 1 << (i % 8)
 		}
 	}
+
 	for _, i := range content.shared {
 		consumed := u.taken.AggregatedCapacity[content.devices[i]]
 		for _, name := range slices.Sorted(maps.Keys(consumed)) {
@@ -136,6 +137,7 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 		}
 		key = append(key, 0) // ends the pool: the length of a slice is never 0
 	}
+
 	known := x.contents[string(key)]
 	if known == nil {
 		if len(x.contents) >= mostContents {

@@ -63,6 +63,7 @@ func (d *DynamicResources) deviceUsers(c *cluster.Cluster, p *cluster.Pod) map[s
 		if claim.Status.Allocation == nil {
 			continue
 		}
+
 		user, ids := fmt.Sprintf("claim %s/%s, reserved for no pod", claim.Namespace, claim.Name), idsOf(*claim.Status.Allocation)
 		by, why := whyKept(c, p, claim)
 		switch pods := joinFew(consumersOf(claim)); {
@@ -244,6 +245,7 @@ func (t *deviceTally) matches(r *talliedRequest, device reachedDevice) bool {
 		if compiled.Error != nil {
 			return false
 		}
+
 		cost := t.a.expressions.costs.costOf(selector.CEL.Expression)
 		if t.spent += cost.most; cost.isEndless() {
 			t.spent = tallyLimit + 1

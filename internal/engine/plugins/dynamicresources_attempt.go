@@ -194,6 +194,7 @@ func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 		if !ok {
 			return nil, nil, rejectUnresolvable(codeClaimNotFound, "could not find ResourceClaim %q", pod.Namespace+"/"+*name)
 		}
+
 		if claim.DeletionTimestamp != nil {
 			return nil, nil, rejectUnresolvable(codeClaimDeleted, "resourceclaim %q is being deleted", claim.Name)
 		}
@@ -264,6 +265,7 @@ func (a *attempt) offerAt(n *cluster.Node, guests ...*attempt) (o offer) {
 		}
 		open, shape = x.open, x.shape
 	}
+
 	if len(open) > 0 {
 		found := a.findWithGuests(n, open, shape, guests)
 		if o.results, o.rejection = found.results, found.rejection; o.rejection != nil {

@@ -153,6 +153,7 @@ func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourc
 	if c.ResourceClaims.Len() == 0 {
 		return nil, nil
 	}
+
 	for claim := range c.ResourceClaims.Each {
 		switch owner := metav1.GetControllerOfNoCopy(claim); {
 		case owner != nil && owner.UID == p.UID:

@@ -58,6 +58,7 @@ func (a *attempt) keptOn(p *cluster.Pod, n *cluster.Node) (device structured.Dev
 	if found.rejection != nil && found != tooHard {
 		return a.keptAnyway(p, n, open)
 	}
+
 	for _, claim := range a.claimsAt(p, n) {
 		use.countDevices(claim.Status.Allocation, 1)
 		next := a.findBeside(a, n, open, a.shape, own, &use)

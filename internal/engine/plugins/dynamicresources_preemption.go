@@ -23,6 +23,7 @@ func (d *DynamicResources) guests(c *cluster.Cluster, p *cluster.Pod) map[int32]
 		d.asked = nil
 		return nil
 	}
+
 	asked, byNode := map[types.UID]*attempt{}, map[int32][]*attempt{}
 	for _, n := range c.NominatedNodes() {
 		for _, g := range n.Nominated {

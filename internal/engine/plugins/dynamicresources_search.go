@@ -72,6 +72,7 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	if !final && began == 0 && !a.d.strict { // another attempt would not complete the search either
 		found = tooHard
 	}
+
 	failure := found.ofAttempt()
 	switch {
 	case failure && final:

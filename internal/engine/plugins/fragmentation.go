@@ -199,6 +199,7 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	if f.ScoresByObjects() {
 		return f.scoreByClaims(c, p)
 	}
+
 	future, task := f.coming.currentFuture(f, c), f.taskOf(p)
 	exact := func(n *cluster.Node) (score, fine int64) {
 		d := f.scratches.Get().(*scratch)

@@ -78,6 +78,7 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 		if term.broken { // a broken term matches nothing, and there may be tens of thousands of them
 			continue
 		}
+
 		if one, ok := term.oneOf(); ok {
 			if at, known := byKey[one.Key]; known {
 				more[at] = append(more[at], one.Values...)
@@ -116,6 +117,7 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 		}
 		term.wanted = append(term.wanted, rules.NewRequirement(e.Key, operator, e.Values))
 	}
+
 	term.wanted = rules.MergeRequirements(term.wanted)
 	for i := range t.MatchFields {
 		f := &t.MatchFields[i]

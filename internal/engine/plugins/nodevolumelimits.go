@@ -147,6 +147,7 @@ func (l *volumeLimits) hasRoomForAll(n *cluster.Node) bool {
 	if csiNode == nil || len(l.wanted[known]) == 0 || !anyLimit(csiNode) {
 		return true
 	}
+
 	use := l.uses.useOn(n, csiNode)
 	if use.err != nil {
 		return false

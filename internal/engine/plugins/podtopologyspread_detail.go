@@ -114,6 +114,7 @@ func (s *PodTopologySpread) Interests(setting Setting) []queue.Interest {
 		}
 		return w
 	}
+
 	return []queue.Interest{
 		{
 			Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.Update,

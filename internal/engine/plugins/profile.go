@@ -120,6 +120,7 @@ func DefaultOf(catalog []Entry) *Profile {
 			weights[entry.Name] = entry.Weight
 		}
 	}
+
 	p, err := NewProfileOf(catalog, DefaultSchedulerName, at, weights, nil)
 	if err != nil { // impossible: there are no arguments to refuse
 		panic(err)

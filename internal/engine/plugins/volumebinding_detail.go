@@ -28,6 +28,7 @@ func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.N
 			perNode = append(perNode, unprovisionable(c, claim))
 		}
 	}
+
 	return func(n *cluster.Node) string {
 		var all []string
 		if text != "" {

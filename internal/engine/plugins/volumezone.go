@@ -80,6 +80,7 @@ func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			zones = append(zones, zonesOf(volume)...)
 		}
 	}
+
 	if len(zones) == 0 {
 		return Judge{}
 	}

@@ -176,6 +176,7 @@ func (g *group) eachHelped(e *Event, k int, asked Asked, wake func(*Item, help))
 		}
 		return
 	}
+
 	whole, each := g.interestsIn(e, asked)
 	if !whole && len(each) == 0 {
 		return
@@ -218,6 +219,7 @@ func (g *group) helpFor(item *Item, e *Event, asked Asked) (best help) {
 	if g.anything {
 		best = afterBackoff
 	}
+
 	for i := range g.interests {
 		if best == afterBackoff && len(g.pending) == 0 {
 			break

@@ -163,6 +163,7 @@ func (q *Queue) Check() error {
 			}
 		}
 	}
+
 	for key, g := range q.groups.byKey {
 		for i, item := range g.items {
 			if item.index != i || item.group != g || key.class != item.Class {

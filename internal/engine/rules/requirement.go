@@ -280,6 +280,7 @@ func isPlainKey(text string) bool {
 	if prefix == "" || len(prefix) > longest {
 		return false
 	}
+
 	joins := true // dots and dashes must not be at an end, or adjacent
 	for i := range len(prefix) {
 		switch c := prefix[i]; {

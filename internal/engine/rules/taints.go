@@ -86,6 +86,7 @@ func NewTolerance(list []v1.Toleration) *Tolerance {
 	if len(list) <= fewTolerations {
 		return &Tolerance{few: list}
 	}
+
 	t := &Tolerance{equal: map[keyValue][]v1.Toleration{}, keyed: map[string][]v1.Toleration{}}
 	for i := range list {
 		one := &list[i]

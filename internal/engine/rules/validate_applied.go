@@ -43,6 +43,7 @@ func ValidateApplied(object metav1.Object) field.ErrorList {
 		return validateStatefulSet(&o.Spec, spec)
 	case *appsv1.DaemonSet:
 		return validateDaemonSet(&o.Spec, spec)
+
 	case *batchv1.Job:
 		return validateJob(&o.Spec, spec)
 	case *v1.PersistentVolumeClaim:
@@ -91,6 +92,7 @@ func validateStatefulSet(s *appsv1.StatefulSetSpec, spec *field.Path) field.Erro
 	default:
 		errs = append(errs, field.Invalid(spec.Child("podManagementPolicy"), s.PodManagementPolicy, "must be 'OrderedReady' or 'Parallel'"))
 	}
+
 	switch s.UpdateStrategy.Type {
 	case "", appsv1.RollingUpdateStatefulSetStrategyType:
 	case appsv1.OnDeleteStatefulSetStrategyType:
@@ -124,6 +126,7 @@ func validateJob(j *batchv1.JobSpec, spec *field.Path) field.ErrorList {
 		"backoffLimit": j.BackoffLimit, "backoffLimitPerIndex": j.BackoffLimitPerIndex, "maxFailedIndexes": j.MaxFailedIndexes,
 		"ttlSecondsAfterFinished": j.TTLSecondsAfterFinished,
 	}
+
 	for _, name := range sortedKeys(limits) {
 		errs = append(errs, nonNegative(ptr.Deref(limits[name], 0), spec.Child(name))...)
 	}
@@ -149,6 +152,7 @@ func validateClaim(c *v1.PersistentVolumeClaimSpec, spec *field.Path) field.Erro
 	for _, mode := range c.AccessModes {
 		errs = append(errs, oneOf(spec.Child("accessModes"), mode, append(others, v1.ReadWriteOncePod)...)...)
 	}
+
 	if slices.Contains(c.AccessModes, v1.ReadWriteOncePod) &&
 		slices.ContainsFunc(c.AccessModes, func(m v1.PersistentVolumeAccessMode) bool { return slices.Contains(others, m) }) {
 		errs = append(errs, field.Forbidden(spec.Child("accessModes"), "may not use ReadWriteOncePod with other access modes"))
@@ -181,6 +185,7 @@ func validateLimitRange(limits []v1.LimitRangeItem, path *field.Path) (errs fiel
 		} {
 			for _, name := range sortedKeys(pair.low) {
 				low := pair.low[name]
+
 				if high, both := pair.high[name]; both && low.Cmp(high) > 0 {
 					errs = append(errs, field.Invalid(path.Index(i).Child(pair.at).Key(string(name)), low.String(),
 						fmt.Sprintf("%s %s is greater than %s %s", pair.first, low.String(), pair.then, high.String())))
@@ -266,6 +271,7 @@ func validateContainer(c *v1.Container, volumes map[string]bool, path *field.Pat
 		at, name := path.Child("env").Index(i).Child("name"), c.Env[i].Name
 		errs = append(errs, requiredErrors(at, name, validation.IsRelaxedEnvVarName(name))...)
 	}
+
 	mounted := map[string]bool{}
 	for i := range c.VolumeMounts {
 		mount, at := &c.VolumeMounts[i], path.Child("volumeMounts").Index(i)
@@ -312,6 +318,7 @@ func validateProbes(c *v1.Container, path *field.Path) (errs field.ErrorList) {
 		case p.probe.TCPSocket != nil:
 			errs = append(errs, validatePort(p.probe.TCPSocket.Port, at.Child("tcpSocket", "port"))...)
 		}
+
 		if threshold := p.probe.SuccessThreshold; p.name != "readinessProbe" && threshold != 0 && threshold != 1 {
 			errs = append(errs, field.Invalid(at.Child("successThreshold"), threshold, "must be 1"))
 		}

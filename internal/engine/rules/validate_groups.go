@@ -363,6 +363,7 @@ func validateClaimUpdate(claim *v1.PersistentVolumeClaimSpec, was *v1.Persistent
 	if before.StorageClassName == nil && was.Annotations[v1.BetaStorageClassAnnotation] == "" {
 		spec.StorageClassName = nil
 	}
+
 	if was.Status.Phase == v1.ClaimBound {
 		spec.VolumeAttributesClassName = before.VolumeAttributesClassName
 		if spec.Resources.Requests != nil {

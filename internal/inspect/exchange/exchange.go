@@ -170,6 +170,7 @@ func (o *Options) Run(ctx context.Context, config *rest.Config, running *config.
 	for node, at := range o.stopped {
 		o.limits.Stay[node] = "an exchange of it stopped: not again before " + at.Add(rests).Format(time.RFC3339)
 	}
+
 	if _, stopped := o.stopped[""]; stopped {
 		_, err := plan(ctx)
 		return err
@@ -234,6 +235,7 @@ func (o *Options) roll(ctx context.Context, client kubernetes.Interface, running
 	case ended.Stopped == "":
 		return nil
 	}
+
 	if len(options.Nodes) == 0 {
 		o.stopped[""] = time.Now()
 	}

@@ -182,6 +182,7 @@ func (f *fixer) lowerLimits(lower *edit) *edit {
 			}
 		}
 	}
+
 	e := f.onPod("LowerRequest", strings.ReplaceAll(lower.Text, " request ", " request and limit "), lower.size+5, alter)
 	if !found {
 		return nil

@@ -186,25 +186,20 @@ func (e *GroupExplanation) writeTo(page *answer.Page) {
 	if e.Topology != "" {
 		page.Line("All on nodes with one value of %s.", e.Topology)
 	}
-	if len(e.Pods) > 0 {
-		rows, above := [][]string{{"POD", "NODE", "WHY"}}, ""
-		for _, p := range e.Pods {
-			node := cmp.Or(p.Node, "<none>")
-			why := p.Message
-			if p.Waits && p.Node != "" {
-				why = "would go there, with the others"
-			}
-			whole := why
-			// Members of a group usually wait for the same reason.
-			if why == above && strings.Count(why, " ") > 3 {
-				why = "as above"
-			}
-			above = whole
-			rows = append(rows, []string{p.Name, node, why})
+	above := ""
+	answer.Section(page, "  ", []string{"POD", "NODE", "WHY"}, e.Pods, func(p GroupPod) []string {
+		why := p.Message
+		if p.Waits && p.Node != "" {
+			why = "would go there, with the others"
 		}
-		page.Line("")
-		page.Table("  ", rows)
-	}
+		row := []string{p.Name, cmp.Or(p.Node, "<none>"), why}
+		// Members of a group usually wait for the same reason.
+		if why == above && strings.Count(why, " ") > 3 {
+			row[2] = "as above"
+		}
+		above = why
+		return row
+	})
 
 	if e.Now != nil && len(e.Now.Victims) > 0 {
 		page.Line("\nWould have to leave: %s.", answer.List(len(e.Now.Victims), func(i int) string {
@@ -290,6 +285,7 @@ func (s *groupSearch) mostAtOnce(placed int) int {
 		other.SchedulingPolicy.Gang.MinCount = int32(n)
 		return s.groupFits(nil, other)
 	}
+
 	low, high := s.now.Fit, s.g.MinCount() // high does not fit
 	if low >= high || !enough(low) {
 		return 0

@@ -89,6 +89,7 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 			}
 		}
 	}
+
 	var notes []string
 	if len(alter) > 0 {
 		for _, e := range edits {
@@ -134,6 +135,7 @@ func (k keeper) execute(w *simulate.World, steps []step) (notes []string, err er
 		case object == nil:
 			return nil, fmt.Errorf("%s %s was not read", s.kind, s.name)
 		}
+
 		if s.verb != patchObject {
 			if _, err := w.Do(&simulate.Operation{Delete: &simulate.Delete{Object: s.kind + "/" + s.name, Namespace: k.pod.Namespace}}); err != nil {
 				return nil, err
@@ -176,6 +178,7 @@ func (k keeper) objectOf(w *simulate.World, s step) (metav1.Object, error) {
 	default:
 		return nil, nil
 	}
+
 	if s.patch == "" {
 		return object, nil
 	}
@@ -244,6 +247,7 @@ func (k keeper) whyNotRunning(w *simulate.World, before podsBefore, notes []stri
 			why = f.Message
 		}
 	}
+
 	switch {
 	case more > 0 || more == 0 && fresh && now.pending < before.pending:
 		return ""

@@ -83,6 +83,7 @@ func (s *search) takeConfirmed() (list []Suggestion) {
 		}) {
 			continue // two causes may propose the same deletion in different words
 		}
+
 		if s.isRehearsed(c.edits) {
 			if *s.budget < s.size {
 				continue

@@ -52,7 +52,7 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 	leaving := map[string]*v1.Node{}
 	for _, name := range names {
 		leaving[name] = w.Node(name)
-		e.Hour += r.prices[name]
+		e.Hour += r.old[name].price
 		e.MoveCost += movingCost(w.Cluster().Node(name), w.Now())
 	}
 	lose(w, names)

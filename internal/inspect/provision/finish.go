@@ -122,6 +122,7 @@ func (m *maker) boundProblem(pods []*cluster.Pod) (problem *packing.Problem, at 
 	for i, o := range m.c.Offers[:len(m.rooms)] {
 		problem.Bins = append(problem.Bins, packing.Bin{Room: m.rooms[i], Price: o.Price})
 	}
+
 	for _, pod := range pods {
 		f := m.free[pod.UID]
 		if f == nil {
@@ -236,9 +237,9 @@ func (r *replacer) poolCosts(w *simulate.World) error {
 	poolOf, departed, bounded := map[string]*PoolCost{}, len(w.Departures()), len(r.p.Nodes) == 0
 	var names []string
 	for _, n := range w.Nodes() {
-		price, known := r.prices[n.Name]
-		bounded = bounded && slices.ContainsFunc(r.p.catalog.Offers, func(o Offer) bool { return known && o.sells(n) && o.Price <= price+tiny })
-		if !known {
+		old := r.old[n.Name]
+		bounded = bounded && slices.ContainsFunc(r.p.catalog.Offers, func(o Offer) bool { return old != nil && o.sells(n) && o.Price <= old.price+tiny })
+		if old == nil {
 			w.ChangeNode(n.Name, func(n *v1.Node) { n.Spec.Unschedulable = true })
 			continue
 		}
@@ -247,7 +248,7 @@ func (r *replacer) poolCosts(w *simulate.World) error {
 		if r.out.Pools[name] == nil {
 			r.out.Pools[name] = &PoolCost{}
 		}
-		r.out.Pools[name].Hour += price
+		r.out.Pools[name].Hour += old.price
 		poolOf[n.Name] = r.out.Pools[name]
 	}
 	lose(w, names)

@@ -162,6 +162,7 @@ func (k *keeper) keep(namespace string, template *v1.PodTemplateSpec, count int3
 	for i := range s.Containers {
 		s.Containers[i].Resources.Claims = nil
 	}
+
 	k.sets = append(k.sets, &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)},
 		Spec: appsv1.ReplicaSetSpec{
@@ -184,6 +185,7 @@ func (k *keeper) dropUnplaced(w *simulate.World) error {
 				placed++
 			}
 		}
+
 		if placed < int(*s.Spec.Replicas) {
 			down := &simulate.Scale{Workload: ref, Namespace: s.Namespace, Replicas: placed}
 			if _, err := w.Do(&simulate.Operation{Scale: down}); err != nil {

@@ -43,6 +43,7 @@ func (p *Plan) Print(text *answer.Page, wide bool) {
 	if p.Spot != nil && len(p.Nodes) > 0 {
 		text.Line("Spot then has %.1f %% of the CPU of all nodes (limit %.1f %%).", p.Spot.Percent, p.Spot.Most)
 	}
+
 	if wide {
 		answer.Section(text, "", []string{"NODE", "TYPE", "ZONE", "PODS"}, p.Nodes, func(n Node) []string {
 			return []string{n.Name, dash(n.Type), dash(n.Zone), answer.List(len(n.Pods), func(i int) string { return n.Pods[i] })}
@@ -104,6 +105,7 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 		if r.Headroom > 0 {
 			text.Line("Room for %s is kept.", answer.Count(r.Headroom, "more pod"))
 		}
+
 		rows := [][]string{{"REMOVE", "ADD", "MOVES", "COST", "SAVED/H"}}
 		for _, e := range r.Exchanges {
 			rows = append(rows, []string{

@@ -94,17 +94,22 @@ const drainTime = 10 * time.Minute
 //
 // An error ends the search; a reason for a node to stay does not.
 type replacer struct {
-	open    func() (*simulate.World, error)
-	p       *Plan
-	o       Options
-	out     *Replaced
-	prices  map[string]float64 // of the nodes that may be removed, by name
-	markets map[string]market
-	pods    map[string]int // the numbers of their pods without those of DaemonSets
-	moves   int            // number of pods on the nodes of all exchanges
-	tries   int
+	open  func() (*simulate.World, error)
+	p     *Plan
+	o     Options
+	out   *Replaced
+	old   map[string]*oldNode // the nodes with a known price
+	moves int                 // number of pods on the nodes of all exchanges
+	tries int
 	// allowed holds how many nodes may be removed now, by NodePool and reason.
 	allowed map[string]int
+}
+
+// oldNode is an existing node with a known price.
+type oldNode struct {
+	price float64
+	market
+	pods int // without those of DaemonSets
 }
 
 // Replace finds exchanges. open opens a world equal to the plan's initial world.
@@ -112,7 +117,8 @@ type replacer struct {
 // It first removes many nodes together, which saves the most, and then each node separately. The
 // result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
-	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Types: []TypeCount{}, Kept: []Kept{}, Pools: map[string]*PoolCost{}}, prices: map[string]float64{}, markets: map[string]market{}, pods: map[string]int{}, allowed: map[string]int{}}
+	out := &Replaced{Exchanges: []Exchange{}, Types: []TypeCount{}, Kept: []Kept{}, Pools: map[string]*PoolCost{}}
+	r := &replacer{open: open, p: p, o: o, out: out, old: map[string]*oldNode{}, allowed: map[string]int{}}
 	w, err := r.world()
 	if err != nil {
 		return err
@@ -121,7 +127,21 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	if err := r.poolCosts(w); err != nil {
 		return err
 	}
-	if names, err = r.replaceMany(names); err != nil {
+	if err := r.search(names); err != nil {
+		return err
+	}
+
+	slices.SortFunc(out.Types, func(a, b TypeCount) int {
+		return cmp.Or(cmp.Compare(b.Before+b.After, a.Before+a.After), cmp.Compare(a.Type, b.Type), cmp.Compare(a.CapacityType, b.CapacityType))
+	})
+	p.Replaced = out
+	return nil
+}
+
+// search adds exchanges of the nodes to the result.
+func (r *replacer) search(names []string) error {
+	names, err := r.replaceMany(names)
+	if err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -136,6 +156,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 			r.keep(name, "the maximum number of moves is reached")
 			continue
 		}
+
 		e, why, err := r.draft([]string{name})
 		if err != nil {
 			return err
@@ -154,10 +175,6 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 			r.commit(e)
 		}
 	}
-	slices.SortFunc(r.out.Types, func(a, b TypeCount) int {
-		return cmp.Or(cmp.Compare(b.Before+b.After, a.Before+a.After), cmp.Compare(a.Type, b.Type), cmp.Compare(a.CapacityType, b.CapacityType))
-	})
-	p.Replaced = r.out
 	return nil
 }
 
@@ -175,14 +192,16 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 			r.keep(n.Name, "its price is not known: the catalog has no such node, and it has no annotation "+PriceAnnotation)
 			continue
 		}
-		r.prices[n.Name], r.markets[n.Name] = price, marketOf(n)
+		node := w.Cluster().Node(n.Name)
+		old := &oldNode{price: price, market: marketOf(n)}
+		r.old[n.Name] = old
 		r.out.Before += price
-		r.typeOf(r.markets[n.Name]).Before++
-		r.typeOf(r.markets[n.Name]).After++
-		for _, p := range w.Cluster().Node(n.Name).Pods {
+		r.typeOf(old.market).Before++
+		r.typeOf(old.market).After++
+		for _, p := range node.Pods {
 			switch {
 			case isMoved(p):
-				r.pods[n.Name]++
+				old.pods++
 			case p.Class.Priority == placeholderPriority:
 				r.out.Headroom++
 			}
@@ -192,7 +211,7 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 			continue
 		}
 		names = append(names, n.Name)
-		saves[n.Name] = price / (movingCost(w.Cluster().Node(n.Name), w.Now()) + tiny)
+		saves[n.Name] = price / (movingCost(node, w.Now()) + tiny)
 	}
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(saves[b], saves[a]) })
 	return names
@@ -208,9 +227,10 @@ func (r *replacer) whyStays(w *simulate.World, n *v1.Node) string {
 		return ""
 	}
 	reason, used := disruption.Underutilized, n.CreationTimestamp.Time
-	if r.pods[n.Name] == 0 {
+	if r.old[n.Name].pods == 0 {
 		reason = disruption.Empty
 	}
+
 	for _, p := range w.Cluster().Node(n.Name).Pods {
 		if created := p.Created.Time(); isMoved(p) && created.After(used) {
 			used = created
@@ -248,6 +268,7 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 		case len(stuck) == 0:
 			return names, nil
 		}
+
 		names = slices.DeleteFunc(names, func(name string) bool {
 			if stuck[name] != "" {
 				r.keep(name, stuck[name])
@@ -283,20 +304,23 @@ func (r *replacer) commit(e *Exchange) {
 	e.Pays = func(stay []string) bool {
 		less := *e
 		for _, name := range stay {
-			less.Hour -= r.prices[name]
+			less.Hour -= r.old[name].price
 		}
 		return less.Hour > tiny && r.whyUnprofitable(&less) == ""
 	}
 	r.out.Exchanges = append(r.out.Exchanges, *e)
 	for _, name := range e.Gone {
-		r.moves += r.pods[name]
-		r.typeOf(r.markets[name]).After--
+		r.moves += r.old[name].pods
+		r.typeOf(r.old[name].market).After--
 	}
+
 	for _, n := range e.Nodes {
 		r.typeOf(market{n.Type, n.Zone, n.CapacityType}).After++
 	}
 	for _, m := range e.Moves { // a later exchange may move them again
-		r.pods[m.To]++
+		if to := r.old[m.To]; to != nil {
+			to.pods++
+		}
 	}
 	r.out.Hour += e.Hour
 	r.out.Month = r.out.Hour * hoursOfMonth
@@ -335,7 +359,7 @@ func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
 	// Fewer nodes than these save too little even if their pods need no new node.
 	enough, saved := 0, 0.0
 	for enough < len(names) && saved <= (1-worthwhile)*fewest.Hour {
-		saved += r.prices[names[enough]]
+		saved += r.old[names[enough]].price
 		enough++
 	}
 	for _, more := range []int{0, len(names) / 50, len(names) / 10} {
@@ -371,9 +395,10 @@ func (r *replacer) keepBack(e *Exchange) (*Exchange, error) {
 		names := slices.Clone(e.Gone)
 		slices.Reverse(names) // the last one saves the least for each moved pod
 		names = slices.DeleteFunc(names, func(name string) bool {
-			bought[r.markets[name]]--
-			return bought[r.markets[name]] >= 0
+			bought[r.old[name].market]--
+			return bought[r.old[name].market] >= 0
 		})
+
 		slices.Reverse(names)
 		if len(e.Gone)-len(names) <= len(e.Gone)/50 { // not worth another draft
 			return e, nil
@@ -391,7 +416,7 @@ func (r *replacer) keepBack(e *Exchange) (*Exchange, error) {
 func (r *replacer) movable(names []string) []string {
 	sum := r.moves
 	for i, name := range names {
-		if sum += r.pods[name]; r.o.MaxMoves > 0 && sum > r.o.MaxMoves {
+		if sum += r.old[name].pods; r.o.MaxMoves > 0 && sum > r.o.MaxMoves {
 			return names[:i]
 		}
 	}

@@ -106,6 +106,7 @@ func (r *Replaced) bars() (list []changeBar) {
 	for _, t := range r.Types {
 		most = max(most, t.Before, t.After)
 	}
+
 	scale := barWidth / float64(most)
 	for _, t := range r.Types {
 		name := strings.TrimSuffix(dash(t.Type)+", "+t.CapacityType, ", ")

@@ -268,6 +268,7 @@ func (f *File) open() (file *opened, err error) {
 	} else {
 		file.scheduler, err = journal.NewReader(file)
 	}
+
 	switch {
 	case err != nil:
 		file.Close()

@@ -236,6 +236,7 @@ func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 				faults = append(faults, amounts{rules.PodRequests(p, options), rules.PodLimits(p, options)}.violationsOf(item)...)
 			}
 		}
+
 		slices.Sort(faults)
 		switch faults = slices.Compact(faults); len(faults) {
 		case 0:

@@ -212,6 +212,7 @@ func (s *Simulation) groupLines() []int {
 			of[k] = append(of[k], i)
 		}
 	}
+
 	lines := make([]int, len(s.Pods))
 	for i := range s.Pods {
 		p := &s.Pods[i]

@@ -80,6 +80,7 @@ func (r *rebalances) carryOutGuard(action execute.Action) execute.Event {
 		if p := r.pods.placed[a.UID]; p != nil {
 			r.annotate(p, map[string]any{evictionguard.StatusAnnotation: a.Status})
 		}
+
 	case execute.Mark:
 		p := r.pods.placed[a.UID]
 		if p == nil {
@@ -114,6 +115,7 @@ func (r *rebalances) scaleFor(a execute.Scale) response.Outcome {
 	if to == a.From {
 		to = a.To
 	}
+
 	object := l.Resized(int(to))
 	labels := map[string]string{}
 	maps.Copy(labels, object.GetLabels())

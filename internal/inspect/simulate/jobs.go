@@ -145,6 +145,7 @@ func (c *controllers) awaitRetry(d *Departure, job *batchv1.Job) {
 			other.due = d.due
 		}
 	}
+
 	if d.due <= c.clock.now {
 		c.retryPods(r)
 		return

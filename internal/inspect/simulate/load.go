@@ -244,6 +244,7 @@ func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) 
 		if b.errs[i] != nil {
 			return refusalError(set, first+i, b.errs[i])
 		}
+
 		refused := ""
 		if !existsAlready(pod) {
 			s.claims.MakeFor(b.admitted[i])

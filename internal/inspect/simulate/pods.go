@@ -277,6 +277,7 @@ func (s *pods) createAllowed() {
 		if s.named[Name{p.object.Namespace, p.object.Name}] != p {
 			return true
 		}
+
 		if freed[p.object.Namespace] {
 			p.refused = s.bounds.chargePod(p.object, true)
 		}

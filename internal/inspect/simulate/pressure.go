@@ -168,6 +168,7 @@ func (k *kubelets) useResources(u *Use) (*Done, error) {
 	if p == nil {
 		return nil, fmt.Errorf("there is no pod %s/%s", name.Namespace, name.Name)
 	}
+
 	k.reactions.health.ensureStarted()
 	for resourceName, quantity := range k.usesOf(p.object) { // unspecified resources keep their usage
 		if _, named := uses[resourceName]; !named {

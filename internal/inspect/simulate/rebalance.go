@@ -130,6 +130,7 @@ func (r *rebalances) eventsOf(object metav1.Object, gone bool) []execute.Event {
 		if p.unready {
 			ready.Status = v1.ConditionFalse
 		}
+
 		if object.Spec.NodeName != "" {
 			shown := *object
 			if !p.unready {
@@ -188,6 +189,7 @@ func (r *rebalances) carryOut(m *moving, action execute.Action) execute.Event {
 		return execute.Answered{Ticket: a.Ticket, Outcome: r.setTaint(m, a)}
 	case execute.Evict:
 		return r.evict(m, a)
+
 	case execute.ReleaseReservations:
 		if r.kept == a.Reservations.Text() {
 			r.reserve("")
@@ -226,6 +228,7 @@ func (r *rebalances) evict(m *moving, a execute.Evict) execute.Event {
 		answer.Outcome = response.Gone
 		return answer
 	}
+
 	r.reserve(a.Reservations.Text())
 	switch verdict := r.budgets.mayEvict(p); {
 	case p.Terminating:

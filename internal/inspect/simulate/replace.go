@@ -119,6 +119,7 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 		d.Fate = Lost
 	case cause == ByNodeRemoval && kind == rules.DaemonSet, !c.workloads.isWanted(p.object):
 		d.Fate = Ends
+
 	case m != nil && m.holdsPods() && cause != ByNodeRemoval && kind != rules.DaemonSet && c.awaitsEnd(m, p.object, cause):
 		d.Fate = Stays
 		p.departure = d

@@ -244,6 +244,7 @@ func (s *Simulation) drawMarks(b *bufio.Writer, until time.Duration, height int)
 		if drawn++; drawn > mostMarks {
 			return
 		}
+
 		at := timeToX(time.Duration(e.After), until)
 		fmt.Fprintf(b, `<line class="mark" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", at, at, markRows*markHeight, height-panelGap)
 		for row := range ends {
@@ -276,6 +277,7 @@ func (s *Simulation) drawPanel(b *bufio.Writer, p *panel, top int, until time.Du
 		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%s</text>`+"\n", timeToX(at, until),
 			top+panelHeight+13, answer.Duration(at.Round(time.Second)))
 	}
+
 	for i, l := range p.lines {
 		fmt.Fprintf(b, `<path fill="none" stroke="%s" stroke-width="1.8" d="`, l.colour)
 		previous := 0

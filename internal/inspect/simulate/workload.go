@@ -221,6 +221,7 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 		c.deletePod(p)
 		return &Done{}, nil
 	}
+
 	l, err := c.workloads.findNamed(op.Object, op.Namespace)
 	if err != nil {
 		return nil, err

@@ -94,6 +94,7 @@ func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(obje
 			return nil
 		})
 	}
+
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(obje
 	}
 	slices.Sort(s.Missing)
 	s.Whole = len(s.Missing) == 0
-	if c.ForPlans {
+	if c.ForPlans && len(kinds) == len(Kinds()) {
 		for _, kind := range slices.Sorted(maps.Keys(manifest.PlanKinds)) {
 			if err := c.readForPlans(ctx, s, kind); err != nil {
 				return nil, err
@@ -128,6 +129,7 @@ func (c *Client) readForPlans(ctx context.Context, s *Snapshot, kind string) err
 	case err != nil:
 		return fmt.Errorf("list %s: %w", resource, connect.WithRemedy(err))
 	}
+
 	var list struct{ Items []json.RawMessage }
 	if err := json.Unmarshal(text, &list); err != nil {
 		return fmt.Errorf("list %s: %w", resource, err)

@@ -233,18 +233,14 @@ func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 	page.Line("")
 	page.Heading("Pods that request devices (the expected pods are %s):", how)
 
-	rows := [][]string{{"DEVICES", "CPU", "MEMORY", "PENDING", "EXPECTED", "MORE WOULD FIT"}}
 	list := s.Pods
 	if !wide {
 		list = list[:min(len(list), mostKinds)]
 	}
-	for i := range list {
-		k := &list[i]
-		rows = append(rows, []string{showDevices(k.Devices), showCPU(k.CPU), showMemory(k.Memory), fmt.Sprint(k.Pending),
-			fmt.Sprintf("%.1f %%", k.Share), fmt.Sprint(k.Fit)})
-	}
-
-	page.Table("", rows)
+	rows := answer.Mapped(list, func(k PodKind) []string {
+		return []string{showDevices(k.Devices), showCPU(k.CPU), showMemory(k.Memory), fmt.Sprint(k.Pending), fmt.Sprintf("%.1f %%", k.Share), fmt.Sprint(k.Fit)}
+	})
+	page.Table("", slices.Insert(rows, 0, []string{"DEVICES", "CPU", "MEMORY", "PENDING", "EXPECTED", "MORE WOULD FIT"}))
 	if more := len(s.Pods) - len(list); more > 0 {
 		page.Line("and %d more kinds (-o wide lists them all)", more)
 	}

@@ -248,6 +248,7 @@ func (d *day) seeObject(e cycle.Seen) {
 		}
 		d.late[name] = d.waitsForConsumer(object)
 		d.feedEvent(e)
+
 	case *v1.PersistentVolume:
 		if ref := object.Spec.ClaimRef; ref == nil || !d.late[ref.Namespace+"/"+ref.Name] {
 			d.feedEvent(e)

@@ -99,6 +99,7 @@ func (d *day) changePod(p *pod, seen *v1.Pod) {
 		}
 		p.ran = d.now.Sub(p.bound)
 		d.scheduleEnd(p)
+
 	case seen.DeletionTimestamp == nil:
 		d.editPod(p, seen)
 	case isPreempted(seen) && !p.victim:
@@ -235,6 +236,7 @@ func (d *day) removeVictim(a cycle.Remove) {
 	if p.fate != nil {
 		p.fate.Preempted = true
 	}
+
 	grace := claimcontrollers.GraceOf(p.object)
 	object := *p.object
 	object.DeletionTimestamp = &metav1.Time{Time: d.now.Add(grace)}

@@ -79,6 +79,7 @@ func (m *memory) noteRecord(record *journal.Record) {
 			m.losePod(pod, record.At)
 		}
 	}
+
 	for action := range strings.SplitSeq(record.Actions, "\n") {
 		uid, ok := victimOf(action)
 		if !ok {

@@ -229,6 +229,7 @@ func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, r
 	stays := func(r returning, until simulate.Seconds) {
 		once[r.at].Every = cmp.Or(once[r.at].Every, until-r.last)
 	}
+
 	for i := range list {
 		l := &list[i]
 		r, known := back[simulate.Name{Namespace: l.Namespace, Name: l.Name}]

@@ -149,6 +149,7 @@ func (l *Leaving) fateText() string {
 		return "recreated after its Job's back-off"
 	case l.Fate == simulate.Waits:
 		return "recreated when the pods before it are ready"
+
 	case l.Fate == simulate.Fails:
 		return "ends, and its Job fails: " + l.Reason
 	case l.Fate == simulate.IndexFails:

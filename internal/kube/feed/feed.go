@@ -257,6 +257,7 @@ func (f *feed) watchUntilEnd(ctx context.Context) error {
 			}
 		}()
 	}
+
 	err := f.followWatch(watching, agreed)
 	switch {
 	case ctx.Err() != nil:

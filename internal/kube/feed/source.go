@@ -76,6 +76,7 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 			if h != nil {
 				h.known = map[uint64]uint64{} // the list may show nodes in other states
 			}
+
 			list := newList()
 			err := readInto(ctx, get(&o), o.Limit, list, unusedInList, &text)
 			if page, is := list.(metav1.ListInterface); err != nil || !is || page.GetContinue() == "" {
@@ -166,6 +167,7 @@ func (h *heartbeats) isNext(event *metav1.WatchEvent) bool {
 			key = maphash.Bytes(h.seed, field)
 		}
 	})
+
 	if event.Type != string(watch.Modified) || key == 0 {
 		delete(h.known, key)
 		return false
@@ -230,6 +232,7 @@ func (s *stream) readEvent() error {
 	if s.json != nil {
 		return s.json.Decode(&s.event)
 	}
+
 	var size uint32
 	if err := binary.Read(s.body, binary.BigEndian, &size); err != nil {
 		return err

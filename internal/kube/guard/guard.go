@@ -118,6 +118,7 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 	if !slices.Contains(u.GetGroups(), user.AllUnauthenticated) {
 		source = "user " + u.GetName()
 	}
+
 	key, err := spec.Marshal()
 	if err != nil {
 		return false, err
@@ -198,6 +199,7 @@ func (k answers[A]) review(ctx context.Context, source string, key [sha256.Size]
 	if other := k.known(key); other != nil && other != was {
 		return other.answer, nil
 	}
+
 	answer, err := question(ctx)
 	if err != nil {
 		return none, err

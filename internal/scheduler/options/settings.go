@@ -222,6 +222,7 @@ func (s *Settings) Full(c *config.Config) *configv1.KubeSchedulerConfiguration {
 	full.ClientConnection = componentbase.ClientConnectionConfiguration{
 		Kubeconfig: s.Cluster.Kubeconfig, ContentType: s.ContentType, AcceptContentTypes: s.Accept, QPS: s.QPS, Burst: int32(s.Burst),
 	}
+
 	full.EnableProfiling, full.EnableContentionProfiling = &s.Profiling, &s.ContentionProfiling
 	for i := range full.Profiles {
 		for j := range full.Profiles[i].PluginConfig {

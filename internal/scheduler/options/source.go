@@ -54,6 +54,7 @@ func (f *Flags) Source() Source {
 			path = l.policyFile
 		}
 		legacy["policy"] = map[string]any{"file": map[string]any{"path": path}}
+
 	case l.policyConfigMap != "":
 		s = Source{Name: fmt.Sprintf("ConfigMap %s/%s", l.policyConfigMapNamespace, l.policyConfigMap)}
 		legacy["policy"] = map[string]any{"configMap": map[string]any{"namespace": l.policyConfigMapNamespace, "name": l.policyConfigMap}}

@@ -71,6 +71,7 @@ func (p *filter) preFilter(y *session) plugins.Judge {
 	case status.IsSkip():
 		y.state.skipFilter.Insert(p.pre.Name())
 		return plugins.Judge{}
+
 	case status.IsRejected():
 		return plugins.Judge{All: toRejection(status, p.name)}
 	case !status.IsSuccess():
@@ -91,6 +92,7 @@ func (p *filter) judgeNodes(y *session) func(n *cluster.Node) *plugins.Rejection
 	if len(y.verdicts[p.name]) < len(y.c.Nodes) {
 		y.verdicts[p.name] = make([]verdict, len(y.c.Nodes))
 	}
+
 	known := y.verdicts[p.name] // safe without a lock, because each node is judged by one goroutine
 	return func(n *cluster.Node) *plugins.Rejection {
 		v := y.viewOf(n)

@@ -118,6 +118,7 @@ func (a *scoring) addScorer(s plugins.Weighted) error {
 	default:
 		scores, err = a.ownScores(own)
 	}
+
 	for i := range scores {
 		weighted := scores[i] * s.Weight
 		a.totals[i].Scores = append(a.totals[i].Scores, fwk.PluginScore{Name: s.Scorer.Name(), Score: weighted})

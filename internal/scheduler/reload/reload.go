@@ -53,6 +53,7 @@ func (f *Follower) Run(ctx context.Context, inUse []byte) {
 			return
 		case <-tick.C:
 		}
+
 		now, read := time.Now(), f.read()
 		if !read.equal(seen) {
 			if changed.IsZero() {

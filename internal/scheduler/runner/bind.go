@@ -113,6 +113,7 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 			}
 			again = !has && lookErr == nil && own && !isAnswered(err) && try < bindTries
 		}
+
 		if refused != nil {
 			b.observer.BindRefused(string(apierrors.ReasonForError(refused)))
 		}

@@ -388,6 +388,7 @@ func (w *writer) readUnheard(claim *resourcev1.ResourceClaim, arrives time.Time,
 		default:
 			return false
 		}
+
 		return true
 	})
 	return newest, known

@@ -219,6 +219,7 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	if s.lead == nil {
 		s.loop.See(cycle.Led{})
 	}
+
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
@@ -269,6 +270,7 @@ func (s *Scheduler) finishActions() {
 		}
 		return
 	}
+
 	for _, event := range s.loop.Left() {
 		if _, ok := event.(cycle.Answered); !ok {
 			continue

@@ -107,6 +107,7 @@ func (s *statuses[W]) forgetObject(uid types.UID) {
 	if o.next != nil && s.dropped != nil {
 		s.dropped(*o.next)
 	}
+
 	o.next, o.late = nil, false
 	if o.inFlight {
 		return

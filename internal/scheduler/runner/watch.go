@@ -176,6 +176,7 @@ func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 		Seen: func(o runtime.Object) {
 			if object, ok := w.toShown(o); ok {
 				w.show(cycle.Seen{Kind: kind, Object: object}, feed.SizeOf(o))
+
 				if pod, is := object.(*v1.Pod); is && pod.Spec.NodeName != "" {
 					w.podStatuses.forgetObject(pod.UID)
 				}

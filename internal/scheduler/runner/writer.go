@@ -153,6 +153,7 @@ func (w *writer) removeVictim(ctx context.Context, a cycle.Remove) error {
 			ObservedGeneration: a.Generation,
 		}}},
 	})
+
 	if err != nil {
 		return err
 	}

@@ -63,14 +63,10 @@ func list(out *answer.Page, title string, all []decision.Placement) {
 		return
 	}
 	out.Line("\n%s", title)
-	rows := [][]string{{"POD", "NODE", "TOTAL", "BEST NODE", "TOTAL", "FEASIBLE", "WHY"}}
-	for i := range all {
-		c := &all[i]
-		rows = append(rows, []string{
-			c.Namespace + "/" + c.Name, c.Node, fmt.Sprint(c.Total), cmp.Or(c.Best, "-"), fmt.Sprint(c.BestTotal), fmt.Sprint(c.Feasible), c.Why,
-		})
-	}
-	out.Table("  ", rows)
+	rows := answer.Mapped(all, func(c decision.Placement) []string {
+		return []string{c.Namespace + "/" + c.Name, c.Node, fmt.Sprint(c.Total), cmp.Or(c.Best, "-"), fmt.Sprint(c.BestTotal), fmt.Sprint(c.Feasible), c.Why}
+	})
+	out.Table("  ", slices.Insert(rows, 0, []string{"POD", "NODE", "TOTAL", "BEST NODE", "TOTAL", "FEASIBLE", "WHY"}))
 }
 
 // widest keeps the comparisons with the largest gains. Of equal gains, the earlier comparison is

@@ -66,6 +66,7 @@ func (w *Watcher) follow(ctx context.Context, k *kind) {
 	if k.version != v1.SchemeGroupVersion && !w.awaitServed(ctx, k.version, k.resource) {
 		return
 	}
+
 	source := &observedSource{Source: feed.Of(k.client, "", k.resource, func() runtime.Object { return k.list.DeepCopyObject() })}
 	feed.Run(ctx, source.wrapSource(), feed.Sink{
 		Listing: func() { w.changeCluster(k.listing) },
@@ -119,6 +120,7 @@ func seen(object any) change {
 	case *v1.Event:
 		event := model.EventOf(o)
 		return func(c *model.Cluster, _ time.Time) { c.EventSeen(event) }
+
 	case *schedulingv1beta1.PodGroup:
 		info := model.GroupOf(o)
 		return func(c *model.Cluster, _ time.Time) { c.GroupSeen(info) }

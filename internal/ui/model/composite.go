@@ -210,6 +210,7 @@ func (ts *Trees) readTree(top types.NamespacedName) *treeView {
 		if seen[name] {
 			return
 		}
+
 		seen[name] = true
 		t.composites = append(t.composites, name)
 		for _, group := range sortedNamespaced(ts.byName[name].groups) {
@@ -264,6 +265,7 @@ func (ts *Trees) whyCompositeWaits(name types.NamespacedName) string {
 	if ready := ts.countChildren(name, (*group).isComplete); ready < least {
 		return fmt.Sprintf("groups needed at once: %d; groups with all pods: %d", least, ready)
 	}
+
 	for _, below := range sortedNamespaced(tree.groups) {
 		if g := ts.groups[below]; !g.isPlaced() {
 			if why := g.groupRow(below).Message; why != "" {

@@ -163,6 +163,7 @@ func (d *departures) news(now int64, pods map[types.UID]*Pod) (list []Departure)
 	slices.SortFunc(d.fresh, func(a, b types.UID) int {
 		return cmp.Or(cmp.Compare(pods[a].created, pods[b].created), cmp.Compare(a, b))
 	})
+
 	for _, uid := range d.fresh {
 		p := pods[uid]
 		if row := d.replacedBy(p); row != nil {

@@ -196,6 +196,7 @@ func addRemoved(flags *pflag.FlagSet) {
 	} {
 		parse.AddRemoved(flags, name, remedy)
 	}
+
 	for name, field := range map[string]string{"pod-log-dir": "podLogsDir", "pod-manifest-path": "staticPodPath",
 		"pod-max-pids": "podPidsLimit", "cluster-dns": "clusterDNS", "reserved-cpus": "reservedSystemCPUs"} {
 		parse.AddRemoved(flags, name, "set the field "+field+" in --config FILE")

@@ -227,6 +227,7 @@ func (c *Cluster) controlplaneGates() (flags []string) {
 			served = append(served, "scheduling.k8s.io/v1alpha3=true")
 		}
 	}
+
 	if c.answersEvictionRequests() {
 		served = append(served, "lifecycle.k8s.io/v1alpha1=true")
 	}

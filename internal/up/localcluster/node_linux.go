@@ -94,6 +94,7 @@ func (n *OwnNode) startNode(ctx context.Context, c *Cluster, out *print.Progress
 	if err := n.prepareKubelet(ctx, c, out); err != nil {
 		return err
 	}
+
 	bridge := "lo" // pods in the machine's network can reach its loopback device
 	if n.endpoint == "" {
 		if err := n.startContainerd(ctx, out); err != nil {

@@ -78,6 +78,7 @@ func (b *NodesAtATime) limit(nodes int, now time.Time) int {
 			return math.MaxInt // not active
 		}
 	}
+
 	value := intstr.FromString(b.Nodes)
 	if n, err := strconv.Atoi(b.Nodes); err == nil {
 		value = intstr.FromInt(n)
@@ -102,6 +103,7 @@ func (p *NodePool) Allowed(nodes []*v1.Node, reason string, now time.Time) int {
 			}
 		}
 	}
+
 	budgets, allowed := p.Spec.Disruption.Budgets, math.MaxInt
 	if budgets == nil {
 		budgets = []NodesAtATime{{Nodes: "10%"}}
@@ -124,6 +126,7 @@ func (p *NodePool) WhyStays(reason string, used, now time.Time) string {
 	} else {
 		text = c.After
 	}
+
 	after, err := time.ParseDuration(text)
 	switch {
 	case p.Spec.Replicas != nil:

@@ -153,6 +153,7 @@ func (f *Faults) Draw(t *Time, target Target, ineffective bool) (d Fate) {
 		if !rule.applies(t.Now, target) || rule.Fault == Ineffective && !ineffective {
 			continue
 		}
+
 		if rule.Fault == Slow {
 			for _, way := range []*time.Duration{&d.Before, &d.After} {
 				if t.Chance(rule.Chance) {

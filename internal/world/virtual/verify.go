@@ -87,6 +87,7 @@ func Verify(create func() *Subject, report func(format string, args ...any)) map
 			}
 		}
 	}
+
 	for _, kind := range create().Kinds {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(injected)), func(i Injection) bool { return i.Kind == kind }) {
 			report("no fault was injected into %s", kind)
@@ -130,6 +131,7 @@ func episodes(s *Subject) []episode {
 			}})
 		}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(s.Policies)) {
 		list = append(list, episode{name, func(s *Subject, on bool) { s.Policies[name](on) }})
 	}

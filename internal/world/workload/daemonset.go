@@ -91,6 +91,7 @@ func tolerateNodeTrouble(spec *v1.PodSpec) {
 		}
 		spec.Tolerations = append(spec.Tolerations, wanted)
 	}
+
 	tolerate(v1.TaintNodeNotReady, v1.TaintEffectNoExecute)
 	tolerate(v1.TaintNodeUnreachable, v1.TaintEffectNoExecute)
 	tolerate(v1.TaintNodeDiskPressure, v1.TaintEffectNoSchedule)

@@ -165,6 +165,7 @@ func Fail(job *batchv1.Job, p *v1.Pod, disrupted bool) Failure {
 	case batchv1.PodFailurePolicyActionIgnore:
 		return f
 	}
+
 	if f.Job.Status.Failed = int32(min(lost, math.MaxInt32)); lost > int64(limit) {
 		f.failJob(fmt.Sprintf("backoffLimit %d", limit))
 		return f

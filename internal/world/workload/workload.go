@@ -46,6 +46,7 @@ func Of(object metav1.Object) *Workload {
 		return &Workload{apps("StatefulSet"), o, &o.Spec.Template, orOne(o.Spec.Replicas)}
 	case *appsv1.DaemonSet:
 		return &Workload{apps("DaemonSet"), o, &o.Spec.Template, nil}
+
 	case *batchv1.Job:
 		return &Workload{batchv1.SchemeGroupVersion.WithKind("Job"), o, &o.Spec.Template, nil}
 	case *v1.ReplicationController:

@@ -171,6 +171,7 @@ func differences(a, b map[types.UID]bool) int {
 
 func (c *cluster) startController() (err error) {
 	words := append([]string{c.berth, "controller", "--kubeconfig", c.controllerConfig, "--controllers=rebalance", "--goals=cost",
+		"--leader-elect-resource-namespace=berth-system",
 		"--catalog", c.options.types}, strings.Fields(c.berthFlags)...)
 	c.controller, err = c.spawn("controller", nil, words...)
 	return err

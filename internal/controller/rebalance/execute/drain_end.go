@@ -30,6 +30,7 @@ func (d *Drainer) outOfTime() string {
 		}
 		return why
 	}
+
 	for _, p := range d.inProgress {
 		switch {
 		case p.ended:
@@ -96,6 +97,7 @@ func (d *Drainer) close() {
 		d.wake(end)
 		return
 	}
+
 	d.stage = drained
 	for _, s := range d.surges.list {
 		d.report(s.departure, Restored, "", fmt.Sprintf("%s is not scaled back yet; a later drain or uncordon does that", s.scaled))

@@ -106,6 +106,7 @@ func (g *Guard) Step(now time.Time, event Event) []Action {
 			!slices.ContainsFunc(g.surges.list, func(s *surge) bool { return s.note == note }) {
 			g.recoverLater() // a request of an earlier process may be carried out late
 		}
+
 	case Gone:
 		delete(g.held, e.Object.GetUID())
 	case Listed:
@@ -144,6 +145,7 @@ func (g *Guard) seePod(pod *v1.Pod) {
 	case h == nil || !h.requested.Equal(at) || !h.due.IsZero():
 		h = g.hold(pod, at)
 	}
+
 	h.status = pod.Annotations[evictionguard.StatusAnnotation]
 	last := evictionguard.LastRequested(pod, g.wall(), at)
 	if g.abandoned(h) && !last.Equal(h.repeated) {
@@ -218,6 +220,7 @@ func (g *Guard) advance() {
 		}
 		g.writeStatus(h)
 	}
+
 	if g.planning || g.stopping {
 		return
 	}
@@ -261,6 +264,7 @@ func (g *Guard) plan(waiting []*heldPod) {
 	for _, h := range waiting {
 		planned[h.uid], placed[h.uid] = true, h.rule.Policy == evictionguard.Place
 	}
+
 	g.order = append(slices.DeleteFunc(g.order, func(h *heldPod) bool { return planned[h.uid] }), waiting...)
 	g.planning, g.fresh = true, time.Time{}
 	leaving := rebalance.Leaving{
@@ -308,6 +312,7 @@ func (g *Guard) writeStatus(h *heldPod) {
 			next = pacing.Later(next, h.written.Add(statusAgain))
 		}
 	}
+
 	switch {
 	case h.wanted == "" || h.wanted == h.status || !h.due.IsZero():
 	case g.now.Before(next):

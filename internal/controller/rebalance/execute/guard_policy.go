@@ -94,6 +94,7 @@ func (g *Guard) carryOut(plan *rebalance.Draining) {
 	slices.SortStableFunc(plan.Pods, func(a, b rebalance.Departure) int {
 		return cmp.Compare(used[a.Namespace], used[b.Namespace])
 	})
+
 	for i := range plan.Pods {
 		p := &plan.Pods[i]
 		victim := g.cluster.pod(p.Namespace, p.Name, p.UID)

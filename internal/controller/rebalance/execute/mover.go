@@ -85,6 +85,7 @@ func (m *mover) take(event Event) {
 		m.cluster.see(event)
 		m.surges.touch(e.Object)
 		delete(m.paces, e.Object.GetUID())
+
 	case NoReservation:
 		m.cluster.see(event)
 		m.policy.report(nil, Unreserved, "", e.Why)
@@ -149,6 +150,7 @@ func (m *mover) evictionAnswered(p *departure, e Answered) {
 			p.asked = m.now
 		}
 		m.policy.putOff(p, e)
+
 	case e.Outcome == response.Busy:
 		m.policy.putOff(p, e)
 	case e.Outcome == response.Refused, m.now.Sub(p.tried) >= refusedFor:

@@ -410,6 +410,7 @@ func (r *Roller) planned(e RollPlanned) {
 		default:
 			r.ask(turnPlanning)
 		}
+
 	case turnPlanning:
 		switch {
 		case e.Turn == nil:

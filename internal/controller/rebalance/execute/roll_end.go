@@ -96,6 +96,7 @@ func (r *Roller) clear() {
 			complete = n.Name
 		}
 	}
+
 	switch {
 	case len(noted) == 0:
 		r.end()

@@ -134,6 +134,7 @@ func (r *Roller) bought() bool {
 		nodes[claim] = n
 		r.options.Targets.Copy(claim, n.Name)
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(r.options.Buy)) {
 		accepted := r.sendClaim("buy NodeClaim "+name, func(t response.Ticket) Action {
 			return BuyNode{Ticket: t, Claim: name, Object: r.options.Buy[name]}
@@ -174,6 +175,7 @@ func (r *Roller) spare(turns []rebalance.Turn) bool {
 			}
 		}
 	}
+
 	names := slices.Sorted(maps.Keys(why))
 	stay := slices.Concat(r.stay, names)
 	if len(names) == 0 || !r.exchanges() || r.options.Pays != nil && !r.options.Pays(stay) {

@@ -255,6 +255,7 @@ func (r *Roller) proceed() {
 		if r.settled() {
 			r.empty(turnRest)
 		}
+
 	case turnWaiting:
 		if r.exchanged() {
 			r.endTurn()

@@ -54,6 +54,7 @@ func (ss *surges) look(s *surge) {
 	case yielding:
 		ss.awaitYield(s)
 	}
+
 	if s.looks = ss.at; s.step != step {
 		s.looks, ss.at = time.Time{}, time.Time{}
 	}
@@ -297,6 +298,7 @@ func (ss *surges) recover(own func(p *v1.Pod, note surgeNote) bool) {
 		ss.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
 		ss.list = append(ss.list, s)
 	}
+
 	for p := range world.All[*v1.Pod](ss.cluster.World) { // pods still marked after another pod was removed
 		if !Marked(p) || p.DeletionTimestamp != nil || !own(p, surgeNote{pod: p.UID}) ||
 			slices.ContainsFunc(ss.list, func(s *surge) bool { return s.removes(p.UID) }) {

@@ -54,6 +54,7 @@ func reportGuard(ctx context.Context, events *eventlog.Log, a execute.DrainProgr
 			events.Add(workload, kind, reason, "Pod "+a.Pod.Name+": "+message)
 		}
 	}
+
 	switch a.Result {
 	case execute.Raised:
 		began[a.Pod.UID] = time.Now()

@@ -143,6 +143,7 @@ func (m *Mover) makePlan(ctx context.Context, action execute.Action) execute.Eve
 		return execute.Planned{Plan: rebalance.Make(a.State, m.policy, options)}
 	case execute.PlanDrain:
 		return execute.DrainPlanned{Plan: rebalance.PlanDrain(a.State, a.Leaving, m.options)}
+
 	case execute.PlanRoll:
 		if a.Next {
 			if a.Rolling.Removes {

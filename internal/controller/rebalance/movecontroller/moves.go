@@ -46,6 +46,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	m := newMover(client, Name, execute.New(options.Execute), planning, options.Execute.Surge)
 	m.planning = options.Planning
 	m.prepare = func(ctx context.Context) error { return m.readPolicy(ctx, &options) }
+
 	m.report = func(ctx context.Context, action execute.Action) bool {
 		switch a := action.(type) {
 		case execute.MoveProgress:

@@ -92,6 +92,7 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answerOf(a.Ticket, r.cordonNode(ctx, a.Node))
 	case execute.SetNode:
 		return answerOf(a.Ticket, r.setNode(ctx, a))
+
 	case execute.BuyNode:
 		return answerOf(a.Ticket, r.buyNode(ctx, a))
 	case execute.SellNode:
@@ -260,6 +261,7 @@ func changeObject[T metav1.Object](
 		if meta == nil {
 			meta = map[string]any{}
 		}
+
 		meta["resourceVersion"], changes["metadata"] = object.GetResourceVersion(), meta
 		text, err := json.Marshal(changes)
 		if err != nil {
@@ -321,6 +323,7 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 		if a.Note != "" {
 			note = a.Note
 		}
+
 		if a.Cordoned {
 			unschedulable = true
 		}

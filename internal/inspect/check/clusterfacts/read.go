@@ -125,6 +125,7 @@ func (r *reader) leases(ctx context.Context) {
 			r.missed("leases in "+namespace, err)
 			continue
 		}
+
 		for i := range leases.Items {
 			lease := &leases.Items[i]
 			all = append(all, lease)

@@ -112,6 +112,7 @@ func (g *spreading) lead() {
 			families[of[at]] = at
 		}
 	}
+
 	g.weights, g.load = make([][]float64, len(g.bins)), make([][]float64, len(g.bins))
 	for at := range g.bins {
 		if families[of[at]] == at {
