@@ -34,10 +34,11 @@ func TestRepackedClustersAreNearTheBound(t *testing.T) {
 	sum, worst := 0.0, 0.0
 	for seed := range uint64(*clusters) {
 		objects, catalog := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 10+int(seed*7%40))
-		pools := []string{"a", "b", ""}
-		for i, object := range objects {
+		pools, nodes := []string{"a", "b", ""}, 0
+		for _, object := range objects {
 			if n, ok := object.(*v1.Node); ok {
-				metav1.SetMetaDataLabel(&n.ObjectMeta, nodePoolLabel, pools[i%len(pools)])
+				metav1.SetMetaDataLabel(&n.ObjectMeta, nodePoolLabel, pools[nodes%len(pools)])
+				nodes++
 			}
 		}
 		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{Seed: seed})
