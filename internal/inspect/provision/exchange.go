@@ -77,6 +77,82 @@ func (r *replacer) draft(names []string) (e *Exchange, why string, err error) {
 	return e, "", nil
 }
 
+// worthwhile is the share of the cluster's cost that an exchange of many nodes must save, and
+// the share of the savings for which fewer nodes are replaced.
+const worthwhile = 0.005
+
+// draftMany drafts exchanges of many nodes: first one with few nodes that saves about the most,
+// then the one of all nodes. Savings grow with the number of replaced nodes until the remaining
+// nodes are full, and hardly change from there.
+func (r *replacer) draftMany(names []string) (drafts []*Exchange, err error) {
+	if names = r.movable(names); len(names) == 0 {
+		return nil, nil
+	}
+	all, _, err := r.draft(names)
+	for all == nil && err == nil && len(names) > 1 && !r.o.timeIsUp() { // new nodes may be dearer than the old ones
+		names = names[:len(names)/2]
+		all, _, err = r.draft(names)
+	}
+	if err != nil || all == nil {
+		return nil, err
+	}
+	fewest := all
+	// Fewer nodes than these save too little even if their pods need no new node.
+	enough, saved := 0, 0.0
+	for enough < len(names) && saved <= (1-worthwhile)*fewest.Hour {
+		saved += r.old[names[enough]].price
+		enough++
+	}
+	for _, more := range []int{0, len(names) / 50, len(names) / 10} {
+		if enough+more >= len(fewest.Gone) || r.o.timeIsUp() {
+			break
+		}
+		e, _, err := r.draft(names[:enough+more])
+		if err != nil {
+			return nil, err
+		}
+		if e != nil && e.Hour > (1-worthwhile)*fewest.Hour {
+			fewest = e
+			break
+		}
+		if e == nil || e.Hour < (1-10*worthwhile)*fewest.Hour {
+			break // the prices of the nodes differ too much for this order
+		}
+	}
+	if fewest, err = r.keepBack(fewest); err != nil || all == fewest {
+		return []*Exchange{fewest}, err
+	}
+	return []*Exchange{fewest, all}, nil
+}
+
+// keepBack returns an exchange that saves about as much, in which removed nodes stay instead of new
+// ones of their kind, so that fewer pods move.
+func (r *replacer) keepBack(e *Exchange) (*Exchange, error) {
+	for !r.o.timeIsUp() {
+		bought := map[market]int{}
+		for _, n := range e.Nodes {
+			bought[market{n.Type, n.Zone, n.CapacityType}]++
+		}
+		names := slices.Clone(e.Gone)
+		slices.Reverse(names) // the last one saves the least for each moved pod
+		names = slices.DeleteFunc(names, func(name string) bool {
+			bought[r.old[name].market]--
+			return bought[r.old[name].market] >= 0
+		})
+
+		slices.Reverse(names)
+		if len(e.Gone)-len(names) <= len(e.Gone)/50 { // not worth another draft
+			return e, nil
+		}
+		fewer, _, err := r.draft(names)
+		if err != nil || fewer == nil || r.net(fewer) < (1-worthwhile)*r.net(e) {
+			return e, err
+		}
+		e = fewer
+	}
+	return e, nil
+}
+
 // prove carries out an exchange by the rules, or returns the reason for its failure and the nodes
 // that cannot be emptied. The world of draft has pods deleted by force and proves nothing.
 func (r *replacer) prove(e *Exchange) (stuck map[string]string, why string, err error) {
