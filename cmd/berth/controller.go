@@ -37,6 +37,7 @@ func newControllerCommand() *cobra.Command {
 			if err != nil {
 				return usagef("%w", err)
 			}
+			cost.Holder = options.Lead.Within()
 			cfg, err := to.Config("controller")
 			if err != nil {
 				return err

@@ -18,19 +18,15 @@ import (
 // already merged selectors.
 func preparePod(pod *v1.Pod) {
 	DefaultPodResources(pod)
-	nameServiceAccount(&pod.Spec)
+	// Both names of the account are set, like by the API. The account itself and its token are
+	// irrelevant for scheduling.
+	account := cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount, "default")
+	pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = account, account
 	mergeLabelKeys(pod)
 	pod.Status.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
 	if pod.Status.QOSClass == "" {
 		pod.Status.QOSClass = rules.ComputeQOS(pod)
 	}
-}
-
-// nameServiceAccount sets both names of the account, like the API. The account itself and its token
-// are irrelevant for scheduling.
-func nameServiceAccount(spec *v1.PodSpec) {
-	name := cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount, "default")
-	spec.ServiceAccountName, spec.DeprecatedServiceAccount = name, name
 }
 
 // mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions of the adjacent

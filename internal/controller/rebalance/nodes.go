@@ -12,15 +12,6 @@ import (
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// qosOf computes the pod's QoS class, since objects of manifests lack it in their status.
-func qosOf(object *v1.Pod) v1.PodQOSClass { return rules.QOS(object) }
-
-// toleratesTaint reports whether the pod tolerates a taint of any effect. Unlike
-// [plugins.Untolerated], it does not skip PreferNoSchedule.
-func toleratesTaint(p *pod, t *v1.Taint) bool {
-	return rules.TolerationOf(t, p.Spec().Tolerations) != nil
-}
-
 // preferenceOf returns the weight of the pod's preferred node affinity on a node: the sum of the
 // weights of the matching terms, counted like the scheduler's plugin NodeAffinity before
 // normalization, and including the profile's added terms. It returns nil if the pod has no

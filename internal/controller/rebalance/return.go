@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // goHome sets up the goal of returning pods to nodes they prefer. Its gauge counts the weight of
@@ -93,11 +94,12 @@ func (r *reach) reachOf(p *pod) int64 {
 }
 
 // unwelcomeTaints returns the PreferNoSchedule taints not tolerated by a pod. counts selects the
-// relevant taints; nil means all.
+// relevant taints; nil means all. Unlike [plugins.Untolerated], it lists taints of this effect.
 func unwelcomeTaints(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (list []*v1.Taint) {
+	tolerations := p.Spec().Tolerations
 	for i := range n.Taints.Taints {
 		t := &n.Taints.Taints[i]
-		if t.Effect == v1.TaintEffectPreferNoSchedule && (counts == nil || counts(t)) && !toleratesTaint(p, t) {
+		if t.Effect == v1.TaintEffectPreferNoSchedule && (counts == nil || counts(t)) && rules.TolerationOf(t, tolerations) == nil {
 			list = append(list, t)
 		}
 	}

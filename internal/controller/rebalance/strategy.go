@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // strategy is a goal applied to a world.
@@ -146,7 +147,7 @@ func byPriority(a, b *pod) int {
 // sorting.
 func qosRank(p *pod) int {
 	if p.quality == nil {
-		p.quality = new(slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, qosOf(p.object)))
+		p.quality = new(slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, rules.QOS(p.object)))
 	}
 	return *p.quality
 }

@@ -47,12 +47,6 @@ type pendingOutcome struct {
 	victims  []decision.Name
 }
 
-// clearStep begins a step.
-func (d *decisions) clearStep() {
-	clear(d.step)
-	d.step = d.step[:0]
-}
-
 // adoptFrom takes over another core's decisions.
 func (d *decisions) adoptFrom(other *decisions) {
 	d.waiting, d.most, d.placed, d.next, d.step = other.waiting, other.most, other.placed, other.next, other.step

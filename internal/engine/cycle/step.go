@@ -16,7 +16,8 @@ import (
 // question.
 func (c *Core) Step(now time.Time, e Event) []Action {
 	c.beginStep(now)
-	c.decisions.clearStep()
+	clear(c.decisions.step)
+	c.decisions.step = c.decisions.step[:0]
 	if c.shadow != nil {
 		c.shadow.DelayEvent(now, e, c.applyEvent)
 	} else {

@@ -200,9 +200,9 @@ func fitsNow(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cl
 
 type judge func(n *cluster.Node) *plugins.Rejection
 
-// scoresOf returns a scorer's normalized scores and fine scores. scores is nil if the scorer skips
+// ScoresOf returns a scorer's normalized scores and fine scores. scores is nil if the scorer skips
 // the pod, and fine is nil if the scorer has no fine scores.
-func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) (scores, fine []int64, err error) {
+func ScoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) (scores, fine []int64, err error) {
 	scoring := s.Score(c, p, feasible)
 	switch {
 	case scoring.Err != nil && s.Name() == plugins.PreScorers: // the error already names the plugin
@@ -219,12 +219,20 @@ func scoresOf(s plugins.Scorer, c *cluster.Cluster, p *cluster.Pod, feasible []*
 		return scores, fine, nil
 	}
 
-	errs := make([]error, len(feasible))
-	runParallel(len(feasible), func(i int) { scores[i], errs[i] = scoring.Node(feasible[i]) })
-	for _, err := range errs {
-		if err != nil {
-			return nil, nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), err)
+	var lock sync.Mutex
+	first := len(feasible) // the node whose error is returned
+	runParallel(len(feasible), func(i int) {
+		score, failed := scoring.Node(feasible[i])
+		if scores[i] = score; failed != nil {
+			lock.Lock()
+			defer lock.Unlock()
+			if i < first {
+				first, err = i, failed
+			}
 		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), err)
 	}
 	if scoring.Normalize != nil {
 		scoring.Normalize(feasible, scores)

@@ -178,7 +178,7 @@ func (e *Evaluation) scoreNodes(c *cluster.Cluster, profile *plugins.Profile, p 
 	}
 
 	for _, s := range profile.Scorers {
-		scores, fine, err := scoresOf(s.Scorer, c, p, feasible)
+		scores, fine, err := ScoresOf(s.Scorer, c, p, feasible)
 		if err != nil {
 			*e = Evaluation{Err: err}
 			return

@@ -238,7 +238,7 @@ func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []
 		feasible[i] = d.c.Nodes[node]
 	}
 	for _, s := range scorers {
-		scores, fine, err := scoresOf(s.Scorer, d.c, p, feasible)
+		scores, fine, err := ScoresOf(s.Scorer, d.c, p, feasible)
 		if err != nil {
 			return err
 		}

@@ -53,19 +53,24 @@ func (t Targets) Copy(from, to string) {
 }
 
 // Score implements [Scorer].
-func (t Targets) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
-	owner := p.Class.Controller
-	if owner == nil || t[owner.UID] == nil {
+func (t Targets) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	owner, wanted := p.Class.Controller, map[*cluster.Node]int64{}
+	if owner == nil {
 		return Scoring{}
 	}
-	intended := t[owner.UID]
-	return Scoring{Node: func(n *cluster.Node) (int64, error) {
-		missing := intended[n.Name]
-		for i := 0; missing > 0 && i < len(n.Pods); i++ {
+	for name, missing := range t[owner.UID] {
+		n := c.Node(name)
+		for i := 0; n != nil && missing > 0 && i < len(n.Pods); i++ {
 			if other := n.Pods[i].Class.Controller; other != nil && other.UID == owner.UID {
 				missing--
 			}
 		}
-		return min(int64(missing), 1) * MaxScore, nil
-	}}
+		if n != nil && missing > 0 {
+			wanted[n] = MaxScore
+		}
+	}
+	if len(wanted) == 0 {
+		return Scoring{}
+	}
+	return Scoring{Node: func(n *cluster.Node) (int64, error) { return wanted[n], nil }}
 }

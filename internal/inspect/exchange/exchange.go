@@ -48,6 +48,8 @@ type Options struct {
 	Catalog []string // files and folders
 	// Surge creates successors before their pods leave, where possible.
 	Surge bool
+	// Holder is the identity with which the Lease of exchanges is held; see [lead.Options].
+	Holder string
 
 	limits    provision.Options
 	within    time.Duration // for the search
@@ -111,7 +113,7 @@ func (o *Options) Plan(w *simulate.World, catalog *provision.Catalog, options wh
 // before a pod leaves. The first error ends it.
 func (o *Options) Execute(ctx context.Context, config *rest.Config, held func(holder string), plan func(context.Context) (*provision.Plan, error),
 	roll func(context.Context, kubernetes.Interface, execute.RollOptions) error) error {
-	return movecontroller.Exclusively(ctx, config, held, func(ctx context.Context, client kubernetes.Interface) error {
+	return movecontroller.Exclusively(ctx, config, o.Holder, held, func(ctx context.Context, client kubernetes.Interface) error {
 		err := roll(ctx, client, o.rollOf(&provision.Exchange{}, nil)) // an unfinished exchange changes the plan
 		if err != nil {
 			return err

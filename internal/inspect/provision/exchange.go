@@ -6,11 +6,13 @@ package provision
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -249,11 +251,12 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (stuck map[string]st
 			return nil, fmt.Sprintf("pod %s/%s would stay pending", name.Namespace, name.Name), nil
 		}
 	}
+	gone := sets.New(e.Gone...)
 	e.Moves = e.Moves[:0]
 	for _, d := range w.Departures()[departed:] {
 		// Departures record the successor of each pod.
 		next, node, _, ok := d.Next()
-		if !ok || !slices.Contains(e.Gone, d.Node) || node == "" {
+		if !ok || !gone.Has(d.Node) || node == "" {
 			continue
 		}
 		if f, _ := w.Find(next.Namespace, next.Name); f.Pod == nil || isMoved(f.Pod) {
@@ -305,12 +308,15 @@ func waitingNames(w *simulate.World) map[simulate.Name]bool {
 	return names
 }
 
+// isPrice excludes negative and infinite numbers, and NaN.
+func isPrice(amount float64) bool { return amount >= 0 && !math.IsInf(amount, 1) }
+
 // priceOf returns the hourly cost of an existing node: by its annotation, or by the offer of its
-// type, zone and capacity type. A non-numeric annotation leaves the price unknown.
+// type, zone and capacity type. An annotation without a price leaves it unknown.
 func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
 	if text, ok := n.Annotations[PriceAnnotation]; ok {
 		price, err := strconv.ParseFloat(text, 64)
-		return price, err == nil
+		return price, err == nil && isPrice(price)
 	}
 	for i := range c.Offers { // cheapest first
 		if o := &c.Offers[i]; o.sells(n) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -64,8 +63,8 @@ func (t *instanceType) check() error {
 		return fmt.Errorf(".resources of %q: cpu and memory are required", t.Name)
 	}
 	for i, o := range t.Offerings {
-		if o.Price < 0 || math.IsNaN(o.Price) {
-			return fmt.Errorf(".offerings[%d].Price of %q: %v: must be 0 or more", i, t.Name, o.Price)
+		if !isPrice(o.Price) {
+			return fmt.Errorf(".offerings[%d].Price of %q: %v: must be a number, 0 or more", i, t.Name, o.Price)
 		}
 	}
 	return nil

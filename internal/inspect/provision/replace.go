@@ -189,7 +189,7 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 		}
 		price, known := r.p.catalog.priceOf(n)
 		if !known {
-			r.keep(n.Name, "its price is not known: the catalog has no such node, and it has no annotation "+PriceAnnotation)
+			r.keep(n.Name, "its price is not known: the catalog has no such node, and it has no valid annotation "+PriceAnnotation)
 			continue
 		}
 		node := w.Cluster().Node(n.Name)

@@ -6,7 +6,6 @@ package provision
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,7 +47,7 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	}
 
 	var err error
-	if o.Price, err = strconv.ParseFloat(price, 64); err != nil || o.Price < 0 || math.IsInf(o.Price, 0) || math.IsNaN(o.Price) {
+	if o.Price, err = strconv.ParseFloat(price, 64); err != nil || !isPrice(o.Price) {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a number, 0 or more", PriceAnnotation, price)
 	}
 

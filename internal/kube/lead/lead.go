@@ -4,6 +4,7 @@
 package lead
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,8 @@ func New(config *rest.Config, options Options, events resourcelock.EventRecorder
 }
 
 // newElector is like New, but takes a client. Like upstream, the identity is the host's name with a
-// suffix unique to the process, so a restarted replica has a new identity.
+// suffix unique to the process, so a restarted replica has a new identity, unless the options name
+// it.
 func newElector(leases coordinationv1.LeasesGetter, options Options, events resourcelock.EventRecorder) (*Elector, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 	}
 	return &Elector{
 		options:  options,
-		identity: host + "_" + string(uuid.NewUUID()),
+		identity: cmp.Or(options.Identity, host+"_"+string(uuid.NewUUID())),
 		leases:   leases,
 		events:   events,
 		wall:     time.Now,

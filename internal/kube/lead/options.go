@@ -15,6 +15,8 @@ type Options struct {
 	Elect                                     bool
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Namespace, Name                           string // of the Lease
+	// Identity is the holder of the Lease. If it is empty, each process has an identity of its own.
+	Identity string
 }
 
 // Defaults returns upstream's defaults, with a Lease of the given name in kube-system.
@@ -27,6 +29,16 @@ func Defaults(name string) Options {
 		Namespace:     "kube-system",
 		Name:          name,
 	}
+}
+
+// Within returns the identity of the leader as the holder of further Leases. All leaders share it, so
+// that a new leader does not wait until these Leases expire as well: the previous leader may no
+// longer write (Guard). It is empty without election.
+func (o *Options) Within() string {
+	if !o.Elect {
+		return ""
+	}
+	return "leader of " + o.Namespace + "/" + o.Name
 }
 
 // AddFlags adds upstream's flags, with o as defaults.

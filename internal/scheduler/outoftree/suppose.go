@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -116,7 +117,7 @@ func (a *scoring) addScorer(s plugins.Weighted) error {
 		}
 		scores, err = a.fromOutside(own)
 	default:
-		scores, err = a.ownScores(own)
+		scores, _, err = decide.ScoresOf(own, a.c, a.waiting, a.nodes)
 	}
 
 	for i := range scores {
@@ -139,25 +140,4 @@ func (a *scoring) fromOutside(s *scorer) ([]int64, error) {
 		scores[i] = score
 	}
 	return scores, s.normalizeScores(a.ctx, a.state, a.pod, a.nodes, scores)
-}
-
-// ownScores runs one of Berth's scorers on the cluster's nodes. It skips Finish: only out-of-tree
-// scorers have it.
-func (a *scoring) ownScores(s plugins.Scorer) ([]int64, error) {
-	scoring := s.Score(a.c, a.waiting, a.nodes)
-	if scoring.Err != nil || scoring.Node == nil {
-		return nil, scoring.Err
-	}
-	scores := make([]int64, len(a.nodes))
-	for i, n := range a.nodes {
-		score, err := scoring.Node(n)
-		if err != nil {
-			return nil, fmt.Errorf("running Score plugins: plugin %q failed with: %w", s.Name(), err)
-		}
-		scores[i] = score
-	}
-	if scoring.Normalize != nil {
-		scoring.Normalize(a.nodes, scores)
-	}
-	return scores, nil
 }

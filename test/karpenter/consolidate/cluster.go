@@ -292,10 +292,11 @@ func (c *cluster) allReady(ctx context.Context, want int) error {
 	})
 }
 
-// until waits for at most 15 minutes.
+// until waits for at most 40 minutes. Most of the time it is idle, because done may list many pods.
 func (c *cluster) until(ctx context.Context, what string, done func() (string, bool)) error {
-	end, said := time.Now().Add(15*time.Minute), time.Now()
+	end, said := time.Now().Add(40*time.Minute), time.Now()
 	for {
+		began := time.Now()
 		how, ok := done()
 		switch {
 		case ok:
@@ -309,7 +310,7 @@ func (c *cluster) until(ctx context.Context, what string, done func() (string, b
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Second):
+		case <-time.After(max(time.Second, 9*time.Since(began))):
 		}
 	}
 }

@@ -42,7 +42,7 @@ const (
 	landsFor   = 5 * time.Second  // limit of the wait for a successor to be scheduled, before the next eviction
 	plannedFor = 10 * time.Second // validity of a plan while only predicted changes occur
 	// mostUnplaced is the maximum number of successors that are awaited at the same time.
-	mostUnplaced = 10
+	mostUnplaced = 30
 )
 
 // stage is the state of the Drainer's state machine.

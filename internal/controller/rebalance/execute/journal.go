@@ -87,7 +87,8 @@ func (c *Core) noted(e Answered) {
 	}
 	c.followed(&c.move.flight.Move)
 	if c.move.Surge != nil {
-		c.beginSurge()
+		c.enter(surging) // the move is already journaled, so that a new process undoes the scale
+		c.surges.begin(c.move)
 		return
 	}
 	c.enter(evicting)

@@ -19,13 +19,6 @@ func (c *Core) recoverSurges() {
 	}
 }
 
-// beginSurge begins the surge of the move, which removes the victim after its successor is ready.
-// The move is already journaled, so that a new process undoes the scale.
-func (c *Core) beginSurge() {
-	c.enter(surging)
-	c.surges.begin(c.move)
-}
-
 // followSurges advances the move's surge, or the surges left behind by an earlier process. It runs
 // on each event in the phases surging and restoring. A stop gives up surges before the point of no
 // return; see [surges.follow].

@@ -17,11 +17,14 @@ import (
 const ExchangeLease = "berth-rebalance-cost"
 
 // Exclusively calls work while this process holds ExchangeLease, and waits for the Lease before.
-// held receives the identities of its holders, except for this process. The context of work ends if
-// the Lease is lost, and its client then sends nothing any more.
-func Exclusively(ctx context.Context, config *rest.Config, held func(holder string),
+// identity is the holder, or empty for one of this process; see [lead.Options]. held receives the
+// identities of the other holders. The context of work ends if the Lease is lost, and its client then
+// sends nothing any more.
+func Exclusively(ctx context.Context, config *rest.Config, identity string, held func(holder string),
 	work func(context.Context, kubernetes.Interface) error) error {
-	elector, err := lead.New(config, lead.Defaults(ExchangeLease), nil)
+	options := lead.Defaults(ExchangeLease)
+	options.Identity = identity
+	elector, err := lead.New(config, options, nil)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type process struct {
 	server  *fakeapi.Server
 	working atomic.Bool
 	holder  atomic.Value
+	named   string // its identity, or ""
 	ended   chan error
 }
 
@@ -40,7 +41,7 @@ func (p *process) start(t *testing.T, lasts time.Duration, others ...*process) {
 	config := &rest.Config{Host: "http://fake", Transport: p, QPS: -1,
 		ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
 	go func() {
-		p.ended <- Exclusively(t.Context(), config, func(holder string) { p.holder.Store(holder) },
+		p.ended <- Exclusively(t.Context(), config, p.named, func(holder string) { p.holder.Store(holder) },
 			func(ctx context.Context, _ kubernetes.Interface) error {
 				for _, other := range others {
 					if other.working.Load() {
@@ -84,5 +85,37 @@ func TestOneProcessExchangesNodesAtATime(t *testing.T) {
 				t.Errorf("the second ended with %v", err)
 			}
 		})
+	}
+}
+
+// TestTheNextLeaderDoesNotWaitForExchanges verifies that a process with the identity of a killed one
+// begins immediately: it may have this identity because it leads.
+func TestTheNextLeaderDoesNotWaitForExchanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := fakeapi.New()
+		var all []*process
+		for range 3 {
+			all = append(all, &process{server: server, ended: make(chan error, 1)})
+		}
+		options := lead.Defaults("berth-controller")
+		all[0].named, all[1].named = options.Within(), options.Within()
+		killed, leader, command := all[0], all[1], all[2]
+		killed.start(t, time.Hour)
+		time.Sleep(time.Minute)
+		killed.cut.Store(true)
+		leader.start(t, time.Minute)
+		command.start(t, time.Minute, leader)
+		time.Sleep(time.Second)
+		if !leader.working.Load() || leader.holder.Load() != nil {
+			t.Errorf("working: %v; it waits for %v", leader.working.Load(), leader.holder.Load())
+		}
+		for _, p := range all {
+			if err := <-p.ended; (p == killed) != (err != nil) {
+				t.Errorf("%q ended with %v", p.named, err)
+			}
+		}
+	})
+	if without := (&lead.Options{Name: "a"}); without.Within() != "" {
+		t.Error("without election, processes do not exclude each other by another Lease")
 	}
 }
