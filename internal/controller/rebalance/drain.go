@@ -131,9 +131,9 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	if leaving.Targets != nil {
 		options.Profiles = slices.Clone(options.Profiles)
 		for i, p := range options.Profiles {
-			if toward, err := p.Toward(leaving.Targets); err == nil { // the profile was valid before
-				options.Profiles[i] = toward
-			}
+			toward := *p
+			toward.Targets = leaving.Targets
+			options.Profiles[i] = &toward
 		}
 	}
 	// A drain pursues no goal, so the policy is empty: only the world is needed.

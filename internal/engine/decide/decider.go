@@ -98,14 +98,20 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	if d.ix.selectsTooMuch(p) {
 		return Decision{Err: errTermsTooLong}
 	}
-	if decision, done := d.tryBase(p); done {
-		return decision
+	first := d.profile.Targets.Wanted(d.c, p)
+	if len(first) == 0 {
+		if decision, done := d.tryBase(p); done {
+			return decision
+		}
 	}
 	for _, f := range d.attempted {
 		f.BeginAttempt()
 	}
 	r, pl := d.cache.rankingFor(p)
-	switch n, err := d.tryNominated(p, r, pl); {
+	if nominated := d.c.Node(p.Nominated); nominated != nil {
+		first = slices.Insert(first, 0, nominated)
+	}
+	switch n, err := d.firstOf(first, p, r, pl); {
 	case err != nil:
 		return Decision{Err: err}
 	case n != nil:
@@ -134,43 +140,39 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	return d.decisionOf(r.chooseNode(d.tie))
 }
 
-// tryNominated returns the pod's nominated node if that node can take the pod now; no other node is
-// examined in that case. Like upstream, it ignores node names returned by PreFilter plugins.
-func (d *Decider) tryNominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
-	n := d.c.Node(p.Nominated)
-	if n == nil {
-		return nil, nil
-	}
-
-	if pl.way == ranked {
-		if questions, ok := pl.questionsFor(d.c, p); ok {
-			t := &hypothesis{r: r, p: p, questions: questions}
-			t.beginNode(n)
-			if _, rejection := t.findRejection(); rejection != nil {
-				return nil, nil
+// firstOf returns the first of the nodes that can take the pod now, or nil. These are the pod's
+// nominated node and its targets; no other node is examined if one of them fits. Like upstream, it
+// ignores node names returned by PreFilter plugins.
+func (d *Decider) firstOf(nodes []*cluster.Node, p *cluster.Pod, r *ranking, pl *plan) (*cluster.Node, error) {
+	for _, n := range nodes {
+		if pl.way == ranked {
+			if questions, ok := pl.questionsFor(d.c, p); ok {
+				t := &hypothesis{r: r, p: p, questions: questions}
+				t.beginNode(n)
+				if _, rejection := t.findRejection(); rejection == nil {
+					return n, nil
+				}
+				continue
 			}
+		}
+
+		j := prepareFilters(d.c, d.profile, p)
+		if j.err != nil || j.all != nil {
+			return nil, nil
+		}
+		j.anywhere = true
+		if _, rejection := j.judgeWithNominated(n); rejection != nil {
+			continue
+		}
+		rejected, err := extenderRejections(j, []*cluster.Node{n})
+		if aside := (*plugins.PendingQuery)(nil); errors.As(err, &aside) {
+			return nil, err
+		}
+		if err == nil && rejected[n] == nil {
 			return n, nil
 		}
 	}
-
-	j := prepareFilters(d.c, d.profile, p)
-	if j.err != nil || j.all != nil {
-		return nil, nil
-	}
-
-	j.anywhere = true
-	if _, rejection := j.judgeWithNominated(n); rejection != nil {
-		return nil, nil
-	}
-
-	rejected, err := extenderRejections(j, []*cluster.Node{n})
-	if aside := (*plugins.PendingQuery)(nil); errors.As(err, &aside) {
-		return nil, err
-	}
-	if err != nil || rejected[n] != nil {
-		return nil, nil
-	}
-	return n, nil
+	return nil, nil
 }
 
 // tryTarget decides a pod that names the only possible node, like the pods of DaemonSets, by

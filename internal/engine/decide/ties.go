@@ -23,6 +23,9 @@ func (d *Decider) Best(p *cluster.Pod) ([]*cluster.Node, error) {
 		f.BeginAttempt()
 	}
 	r, pl := d.cache.rankingFor(p)
+	if n, err := d.firstOf(d.profile.Targets.Wanted(d.c, p), p, r, pl); n != nil || err != nil {
+		return []*cluster.Node{n}, err
+	}
 	if pl.way != ranked || len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.tiesPlainly(p)
 	}

@@ -47,6 +47,8 @@ type Profile struct {
 	MinRunTime time.Duration
 	// LookAhead applies only with GentlePreemption.
 	LookAhead LookAhead
+	// Targets has the nodes that are tried before all others.
+	Targets Targets
 	// Reservations limits the room reserved for pod groups. The zero value disables reservations.
 	Reservations Reservations
 

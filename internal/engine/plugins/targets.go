@@ -4,29 +4,16 @@
 package plugins
 
 import (
+	"cmp"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Toward returns a copy of the profile with new plugins that prefers nodes with fewer pods of a
-// controller than intended.
-func (p *Profile) Toward(targets Targets) (*Profile, error) {
-	toward, err := p.Fresh()
-	if err == nil && len(targets) > 0 {
-		toward.Scorers = append(toward.Scorers, Weighted{targets, targetWeight})
-	}
-	return toward, err
-}
-
 // Targets holds the intended numbers of pods by the UID of their controller, and by node.
 type Targets map[types.UID]map[string]int
-
-// targetWeight is more than the weights of all other scorers.
-const targetWeight = 1_000_000
-
-// Name implements [Scorer].
-func (Targets) Name() string { return "Targets" }
 
 // Count sets the pods of a node as the intended ones.
 func (t Targets) Count(n *cluster.Node) {
@@ -52,11 +39,11 @@ func (t Targets) Copy(from, to string) {
 	}
 }
 
-// Score implements [Scorer].
-func (t Targets) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
-	owner, wanted := p.Class.Controller, map[*cluster.Node]int64{}
+// Wanted returns the nodes with fewer pods of the pod's controller than intended, by name.
+func (t Targets) Wanted(c *cluster.Cluster, p *cluster.Pod) (nodes []*cluster.Node) {
+	owner := p.Class.Controller
 	if owner == nil {
-		return Scoring{}
+		return nil
 	}
 	for name, missing := range t[owner.UID] {
 		n := c.Node(name)
@@ -66,11 +53,9 @@ func (t Targets) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Sc
 			}
 		}
 		if n != nil && missing > 0 {
-			wanted[n] = MaxScore
+			nodes = append(nodes, n)
 		}
 	}
-	if len(wanted) == 0 {
-		return Scoring{}
-	}
-	return Scoring{Node: func(n *cluster.Node) (int64, error) { return wanted[n], nil }}
+	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes
 }

@@ -162,10 +162,11 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 func (w *World) Toward(targets plugins.Targets) error {
 	var profiles []cycle.Profile
 	for _, name := range slices.Sorted(maps.Keys(w.scheduler.profiles)) {
-		profile, err := w.scheduler.profiles[name].Toward(targets)
+		profile, err := w.scheduler.profiles[name].Fresh()
 		if err != nil {
 			return err
 		}
+		profile.Targets = targets
 		toward := cycle.Profile{Profile: profile}
 		if targets != nil {
 			profile.At = maps.Clone(profile.At)
