@@ -31,8 +31,8 @@ func Defaults(name string) Options {
 	}
 }
 
-// Within returns the identity of the leader as the holder of further Leases. All leaders share it, so
-// that a new leader does not wait until these Leases expire as well: the previous leader may no
+// Within returns the identity of the leader as the holder of further Leases. All leaders share it,
+// so that a new leader does not wait until these Leases expire as well: the previous leader may no
 // longer write (Guard). It is empty without election.
 func (o *Options) Within() string {
 	if !o.Elect {

@@ -68,7 +68,7 @@ enableProfiling: false
 
 func TestDefaultsAreUpstreams(t *testing.T) {
 	s, _ := settings(t, parse(t))
-	want := "{true 15s 10s 2s kube-system kube-scheduler}"
+	want := "{true 15s 10s 2s kube-system kube-scheduler }" // the identity is empty
 	if got := fmt.Sprint(s.Lead); got != want {
 		t.Errorf("election %s, want %s", got, want)
 	}

@@ -292,7 +292,8 @@ func (c *cluster) allReady(ctx context.Context, want int) error {
 	})
 }
 
-// until waits for at most 40 minutes. Most of the time it is idle, because done may list many pods.
+// until waits for at most 40 minutes. It pauses for twice the time of done, which may list many
+// pods.
 func (c *cluster) until(ctx context.Context, what string, done func() (string, bool)) error {
 	end, said := time.Now().Add(40*time.Minute), time.Now()
 	for {
@@ -310,7 +311,7 @@ func (c *cluster) until(ctx context.Context, what string, done func() (string, b
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(max(time.Second, 9*time.Since(began))):
+		case <-time.After(max(time.Second, 2*time.Since(began))):
 		}
 	}
 }

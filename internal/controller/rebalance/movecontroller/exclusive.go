@@ -18,8 +18,8 @@ const ExchangeLease = "berth-rebalance-cost"
 
 // Exclusively calls work while this process holds ExchangeLease, and waits for the Lease before.
 // identity is the holder, or empty for one of this process; see [lead.Options]. held receives the
-// identities of the other holders. The context of work ends if the Lease is lost, and its client then
-// sends nothing any more.
+// identities of the other holders. The context of work ends if the Lease is lost, and its client
+// then sends nothing any more.
 func Exclusively(ctx context.Context, config *rest.Config, identity string, held func(holder string),
 	work func(context.Context, kubernetes.Interface) error) error {
 	options := lead.Defaults(ExchangeLease)

@@ -88,8 +88,8 @@ func TestOneProcessExchangesNodesAtATime(t *testing.T) {
 	}
 }
 
-// TestTheNextLeaderDoesNotWaitForExchanges verifies that a process with the identity of a killed one
-// begins immediately: it may have this identity because it leads.
+// TestTheNextLeaderDoesNotWaitForExchanges verifies that a process with the identity of a killed
+// one begins immediately: it may have this identity because it leads.
 func TestTheNextLeaderDoesNotWaitForExchanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := fakeapi.New()
