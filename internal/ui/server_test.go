@@ -96,15 +96,20 @@ func TestQuestionsAreByTheConfigurationOfTheMoment(t *testing.T) {
 }
 
 // serving runs a server of a small cluster. The API server fails the test on every request for
-// secrets and every request other than a read.
-func serving(t *testing.T) (*Server, *apitest.Server) {
+// secrets and every request other than a read. Options change before the server starts, which may
+// use them immediately.
+func serving(t *testing.T, changes ...func(*Options)) (*Server, *apitest.Server) {
 	t.Helper()
 	api := apitest.New(t)
 	api.Refuse("events", http.StatusForbidden)
 	api.Set("nodes", node("node-1"))
 	api.Set("nodes", node("node-2", "dedicated"))
 	api.Set("pods", pod("web-1", "node-1"))
-	s, err := Listen(api.Config, Options{Address: "127.0.0.1:0", Running: byDefault, Parse: parseFew, Version: "test"})
+	options := Options{Address: "127.0.0.1:0", Running: byDefault, Parse: parseFew, Version: "test"}
+	for _, change := range changes {
+		change(&options)
+	}
+	s, err := Listen(api.Config, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,10 +349,11 @@ func inJSON(s *Server) berthv1alpha1.QueryServiceClient {
 
 // TestQuestionsAreAnswered asks every question, in both encodings.
 func TestQuestionsAreAnswered(t *testing.T) {
-	s, _ := serving(t)
-	s.asker.options.Decided = func(_ context.Context, namespace, name string) (*decision.Decision, error) {
-		return nil, fmt.Errorf("no answer about %s/%s", namespace, name)
-	}
+	s, _ := serving(t, func(o *Options) {
+		o.Decided = func(_ context.Context, namespace, name string) (*decision.Decision, error) {
+			return nil, fmt.Errorf("no answer about %s/%s", namespace, name)
+		}
+	})
 	ctx := t.Context()
 	for name, c := range map[string]berthv1alpha1.QueryServiceClient{"JSON": inJSON(s), "protobuf": questions(t, s)} {
 		e, err := c.Explain(ctx, &berthv1alpha1.ExplainRequest{Name: "web-1", Node: "node-2"})
