@@ -30,6 +30,11 @@ func (c *Cluster) Nominate(p *Pod, node string) {
 	}
 }
 
+// SetNominated sets Nominated, without a record.
+func (p *Pod) SetNominated(node string) {
+	p.setWhereabouts(Whereabouts{p.Node, p.NodeName, node, p.Devices})
+}
+
 // Unnominate removes the record of a pod's nomination. It does not change Pod.Nominated.
 func (c *Cluster) Unnominate(uid types.UID) {
 	p, ok := c.nominated[uid]

@@ -58,11 +58,6 @@ func (p *Pod) joinTexts() {
 // SetNodeName sets the node name of a pod that is not placed on a known node.
 func (p *Pod) SetNodeName(name string) { p.setNode(nil, name) }
 
-// SetNominated sets Nominated.
-func (p *Pod) SetNominated(node string) {
-	p.setWhereabouts(Whereabouts{p.Node, p.NodeName, node, p.Devices})
-}
-
 // SetDevices sets Devices.
 func (p *Pod) SetDevices(shares *DeviceShares) {
 	p.setWhereabouts(Whereabouts{p.Node, p.NodeName, p.Nominated, shares})

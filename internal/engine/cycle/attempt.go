@@ -71,8 +71,13 @@ func (s *attempts) requeueUnschedulable(a *podAttempt, w *unschedulableReason, n
 	s.queue.Rejected(a.item, w.plugins, w.pending, s.now)
 	s.preemptions.noteUnschedulable(a.item)
 	s.decisions.rememberFailure(a, decision.Unschedulable, w)
+	s.reportFailure(a, v1.PodReasonUnschedulable, w.message, nominate)
+}
+
+// reportFailure changes the nomination of a requeued pod, and reports why the pod is not scheduled.
+func (s *attempts) reportFailure(a *podAttempt, reason, message string, nominate *string) {
 	s.nominations.setNomination(&a.Attempt, a.item, nominate)
-	s.report(a.item, v1.PodReasonUnschedulable, w.message, nominate, s.preemptions.nominationTicket(a.Pod.UID))
+	s.report(a.item, reason, message, nominate, s.preemptions.nominationTicket(a.Pod.UID))
 }
 
 // pluginVerdict is implemented by errors that represent a plugin's verdict rather than a failure.
@@ -92,21 +97,18 @@ func (s *attempts) requeueFailed(a *podAttempt, err error) {
 	s.observer().Attempted(a.Profile, result, s.clock().Sub(a.watch))
 	s.queue.Failed(a.item, s.now)
 	s.decisions.rememberFailure(a, told, &unschedulableReason{message: err.Error()})
-	none := ""
-	s.nominations.setNomination(&a.Attempt, a.item, &none)
-	s.report(a.item, reason, err.Error(), &none, s.preemptions.nominationTicket(a.Pod.UID))
+	s.reportFailure(a, reason, err.Error(), new(string))
 }
 
 // requeuePlacement requeues the pod of a placement.
 func (s *attempts) requeuePlacement(b *placement, err error) {
 	s.preemptions.forgetVictim(b.Pod.UID)
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
-		none := ""
 		w := &unschedulableReason{message: refused.Error(), plugins: []string{refused.plugin}}
 		if refused.Pending {
 			w.pending = w.plugins
 		}
-		s.requeueUnschedulable(b.podAttempt, w, &none)
+		s.requeueUnschedulable(b.podAttempt, w, new(string))
 	} else {
 		s.requeueFailed(b.podAttempt, err)
 	}

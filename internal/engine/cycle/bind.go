@@ -42,15 +42,6 @@ func (ps *placements) bindPod(b *placement) {
 	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
-// cancelBind requests the cancellation of the binding. The outcome of the Bind, which always
-// arrives, ends the placement.
-func (ps *placements) cancelBind(b *placement, why *Fault) {
-	if b.ending == nil {
-		b.ending = why
-		ps.addAction(Cancel{b.binding, why.Message})
-	}
-}
-
 // bindEnded ends the placement according to the outcome of its Bind and to the watch events
 // received in the meantime. A watch takes precedence over an outcome, since it shows the state
 // stored by the API server.

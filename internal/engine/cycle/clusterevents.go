@@ -13,7 +13,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file turns changes of the cluster into events, which the queue compares with the needs of
@@ -92,29 +91,19 @@ func (h *clusterEvents) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.P
 	}
 }
 
-// changedPlaced records a relevant change of a placed pod. The objects may be nil. A pod that
-// changes its node is recorded as removed and added.
-func (h *clusterEvents) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
+// changedPlaced records a relevant change of a placed pod. The objects may be nil. others holds
+// changes that only out-of-tree plugins see. A pod that changes its node is recorded as removed and
+// added.
+func (h *clusterEvents) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod, others queue.Action) {
 	if was.NodeName != p.NodeName {
 		h.podRemoved(was, at, nil)
 		h.podAdded(p, object)
 		return
 	}
 
-	var actions queue.Action
+	actions := others | resized(was.Class, p.Class)
 	if !was.Class.Labels.Equal(p.Class.Labels) {
 		actions |= queue.UpdatePodLabel
-	}
-
-	if takesLess(&was.Class.Requests, &p.Class.Requests) {
-		actions |= queue.UpdatePodScaleDown
-	}
-	if takesLess(&p.Class.Requests, &was.Class.Requests) {
-		actions |= queue.UpdatePodScaleUp
-	}
-
-	if h.outOfTree && old != nil && object != nil {
-		actions |= podChanges(old, object, true)
 	}
 	if actions == 0 || was.Terminating != p.Terminating {
 		actions = queue.Update
@@ -124,6 +113,17 @@ func (h *clusterEvents) changedPlaced(was *cluster.Pod, at *cluster.Node, p *clu
 		Resource: queue.Pod, Action: actions, Label: "AssignedPodUpdate", PodBefore: was, Pod: p, Node: p.Node,
 		Old: h.podObject(was, old), New: h.podObject(p, object),
 	})
+}
+
+// resized returns the changes of a pod's requests.
+func resized(was, is *cluster.PodClass) (actions queue.Action) {
+	if takesLess(&was.Requests, &is.Requests) {
+		actions |= queue.UpdatePodScaleDown
+	}
+	if takesLess(&is.Requests, &was.Requests) {
+		actions |= queue.UpdatePodScaleUp
+	}
+	return actions
 }
 
 // takesLess reports whether a pod requests less of any resource than before. If a pod requests less
@@ -260,48 +260,4 @@ func orNil[T any, P interface {
 		return nil
 	}
 	return object
-}
-
-// podChanges returns the potentially relevant changes of a pod. The scheduler's own writes do not
-// count. decisive is set if the pod's class may have changed. Otherwise the requests are unchanged
-// and need not be compared.
-func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
-	if !maps.Equal(old.Labels, pod.Labels) {
-		actions |= queue.UpdatePodLabel
-	}
-	if len(old.Spec.Tolerations) != len(pod.Spec.Tolerations) {
-		actions |= queue.UpdatePodToleration
-	}
-
-	if len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0 {
-		actions |= queue.UpdatePodSchedulingGatesEliminated
-	}
-	if decisive && lessRequested(old, pod) {
-		actions |= queue.UpdatePodScaleDown
-	}
-
-	if decisive && lessRequested(pod, old) {
-		actions |= queue.UpdatePodScaleUp
-	}
-	if !reflect.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
-		!reflect.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
-		actions |= queue.UpdatePodGeneratedResourceClaim
-	}
-
-	if actions == 0 && (decisive || !maps.Equal(old.Annotations, pod.Annotations) || old.Generation != pod.Generation ||
-		len(old.Spec.SchedulingGates) != len(pod.Spec.SchedulingGates)) {
-		actions = queue.Update
-	}
-	return actions
-}
-
-// lessRequested reports whether a pod requests less of any resource than before.
-func lessRequested(old, pod *v1.Pod) bool {
-	requests := rules.Requests(pod)
-	for name, amount := range rules.Requests(old) {
-		if now := requests[name]; now.Cmp(amount) < 0 {
-			return true
-		}
-	}
-	return false
 }

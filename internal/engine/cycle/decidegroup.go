@@ -74,14 +74,14 @@ func (s *attempts) listQueued(g *groups.Group) (items []*queue.Item) {
 			items = append(items, item)
 		}
 	}
-	slices.SortFunc(items, earlier)
+	slices.SortFunc(items, (*queue.Item).Compare)
 	return items
 }
 
 // compareMembers orders the members of a group for deciding. Within a priority the order is
 // upstream's: first by the number of attempts, descending, then by age, oldest first.
 func compareMembers(a, b *queue.Item) int {
-	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(b.Attempts, a.Attempts), earlier(a, b))
+	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(b.Attempts, a.Attempts), a.Compare(b))
 }
 
 // settle decides the pods, and starts their placements or requeues them.

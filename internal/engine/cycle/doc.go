@@ -30,7 +30,7 @@
 //	                               v                                         |
 //	                         reserve.go -------------------------------------+
 //	                               v                                         |
-//	                         permit.go     Hold, Release --------------------+
+//	                         permit.go     Hold -----------------------------+
 //	                               v                                         |
 //	                         prepare.go    Preflight, PreBind ---------------+
 //	                           WriteVolumes (reserve.go)                     |
@@ -41,11 +41,11 @@
 //	intake.go <--- Seen on its node
 //
 // step.go dispatches events to the stages. core.go connects the components with the options
-// (options.go) and the profiles (profiles.go, servedprofile.go). stop.go ends a placement early.
-// The decision immediately counts the pod on its node (see placement.go), so the next decision
-// accounts for the occupied room. If a later stage fails, the placement releases its reservations
-// and the pod returns to the queue. The pending pods of a pod group, or of a tree of groups, are
-// decided together instead of in decide.go:
+// (options.go) and the profiles (profiles.go, servedprofile.go). The decision immediately counts the
+// pod on its node (see placement.go), so the next decision accounts for the occupied room. If a
+// later stage fails, or the pod loses its node, stop.go gives the placement up: it sends Cancel and
+// Release, undoes the reservations, and returns the pod to the queue. The pending pods of a pod
+// group, or of a tree of groups, are decided together instead of in decide.go:
 //
 //	queue --Tick--> decidegroup.go ---> groupoutcome.go ---> permit.go
 //	                groupattempt.go     |

@@ -272,7 +272,7 @@ func (pr *preemptions) groupFor(preemptor types.UID) *groups.Group {
 func (pr *preemptions) markLeaving(victim *cluster.Pod) {
 	pr.leaving[victim.UID] = true
 	was, n := *victim, victim.Node
-	pr.events.changedPlaced(&was, n, pr.replaceAs(victim, true), nil, nil)
+	pr.events.changedPlaced(&was, n, pr.replaceAs(victim, true), nil, nil, 0)
 }
 
 // unmarkLeaving undoes markLeaving for a victim that could not be removed. Other pods may be

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -78,6 +79,21 @@ func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
 	} else {
 		delete(pr.leavers, uid)
 	}
+}
+
+// setPod puts a pod into the cluster model. A victim counts as terminating even before a watch
+// shows it terminating.
+func (pr *preemptions) setPod(pod *v1.Pod) *cluster.Pod {
+	p := pr.cluster.SetPod(pod)
+	pr.noteLeaver(pod.UID, p)
+	if !pr.leaving[pod.UID] {
+		return p
+	}
+	if p == nil || pod.DeletionTimestamp != nil {
+		pr.forgetVictim(pod.UID)
+		return p
+	}
+	return pr.replaceAs(p, true)
 }
 
 // onTheirWay lists the preempted pods still terminating on known nodes, sorted.

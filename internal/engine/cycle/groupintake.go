@@ -12,7 +12,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file processes PodGroups and their members as the API shows them: it counts the members,
@@ -87,7 +86,7 @@ func (gs *podGroups) groupGone(name cluster.Name) {
 // group, or nil if the pod belongs to no group, and the change of the number of its counted
 // members. served is set if a profile serves the pod's scheduler name.
 func (gs *podGroups) podSeen(pod *v1.Pod, served bool) (g *groups.Group, by int) {
-	if !gs.gates.Generic || groups.NameOf(pod) == "" || rules.IsTerminal(pod) {
+	if !gs.gates.Generic {
 		return nil, 0
 	}
 	g, by = gs.groups.SetPod(pod, pod.Spec.NodeName != "" || served)
@@ -114,14 +113,13 @@ func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
 
 // podProcessed updates the group of a pod, as returned by podSeen, after the pod was processed.
 func (gs *podGroups) podProcessed(pod *v1.Pod, g *groups.Group, by int) {
-	switch {
-	case g != nil:
+	if g != nil {
 		gs.noteCount(g, by)
 		if pod.Spec.NodeName != "" {
 			gs.updateScheduled(g)
 			gs.wakeStarted(g)
 		}
-	case gs.gates.Generic && groups.NameOf(pod) != "": // the pod has ended
+	} else { // the pod has ended, or belongs to no group
 		gs.removePod(pod.UID)
 	}
 }
@@ -176,7 +174,7 @@ func (gs *podGroups) memberLost(b *placement, why error) {
 		}
 	}
 
-	slices.SortFunc(siblings, func(a, b *placement) int { return earlier(a.item, b.item) })
+	slices.SortFunc(siblings, func(a, b *placement) int { return a.item.Compare(b.item) })
 	for _, other := range siblings {
 		gs.placements.stopBinding(other, errGroupBroken)
 	}

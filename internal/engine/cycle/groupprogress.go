@@ -216,15 +216,8 @@ func (gs *podGroups) listMembers(g *groups.Group, places ...queue.Place) (items 
 			}
 		}
 	}
-	slices.SortFunc(items, earlier)
+	slices.SortFunc(items, (*queue.Item).Compare)
 	return items
-}
-
-func earlier(a, b *queue.Item) int {
-	if a.Earlier(b) {
-		return -1
-	}
-	return 1
 }
 
 // wakeStarted reruns the gates for members of a gang found to be already scheduled, since such a

@@ -5,6 +5,8 @@ package cycle
 
 import (
 	"cmp"
+	"maps"
+	"reflect"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -83,8 +85,8 @@ func (i *intake) pendingPod(pod *v1.Pod) {
 		i.nominations.podArrived(item)
 		return
 	}
-	nominated := i.nominations.followClient(item, pod, p)
 	i.nominations.renewPod(p, pod)
+	nominated := i.nominations.followClient(item, pod, p)
 	var least queue.Action
 	if i.events.outOfTree && item.Pod.ResourceVersion != pod.ResourceVersion {
 		least = queue.Update // plugins interested in pod updates receive every update
@@ -103,8 +105,36 @@ func (i *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least
 	if n := item.Nominating; n != nil && n.Node == pod.Status.NominatedNodeName {
 		item.Nominating = nil
 	}
-	actions := cmp.Or(podChanges(item.Pod, pod, p.Class != item.Class), least)
-	i.queue.Update(item, pod, p.Class, actions, i.now)
+	if p.Class != item.Class {
+		least = queue.Update
+	}
+	actions := podChanges(item.Pod, pod, resized(item.Class, p.Class))
+	i.queue.Update(item, pod, p.Class, cmp.Or(actions, least), i.now)
+}
+
+// podChanges adds the potentially relevant changes of a pod to actions, which holds the changes of
+// its requests. The scheduler's own writes do not count.
+func podChanges(old, pod *v1.Pod, actions queue.Action) queue.Action {
+	if !maps.Equal(old.Labels, pod.Labels) {
+		actions |= queue.UpdatePodLabel
+	}
+	if len(old.Spec.Tolerations) != len(pod.Spec.Tolerations) {
+		actions |= queue.UpdatePodToleration
+	}
+
+	if len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0 {
+		actions |= queue.UpdatePodSchedulingGatesEliminated
+	}
+	if !reflect.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
+		!reflect.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
+		actions |= queue.UpdatePodGeneratedResourceClaim
+	}
+
+	if actions == 0 && (!maps.Equal(old.Annotations, pod.Annotations) || old.Generation != pod.Generation ||
+		len(old.Spec.SchedulingGates) != len(pod.Spec.SchedulingGates)) {
+		actions = queue.Update
+	}
+	return actions
 }
 
 // placedPod processes a placed or ended pod. It may have been bound by this or another scheduler,
@@ -119,11 +149,6 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 			i.endPlacement(pod.UID, errBoundElsewhere)
 		}
 	}
-	// If the pod was nominated to another node, its room there is now free, which may help other
-	// pods. On its own node the pod occupies the room.
-	if nominated := i.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
-		i.nominations.clearNomination(pod.UID)
-	}
 	resizes := i.preempts(pod)
 	if !resizes || i.pendingItem(pod.UID) != nil {
 		i.dropPending(pod.UID)
@@ -134,9 +159,13 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 	if before != nil {
 		was, at = *before, before.Node
 	}
-	after := i.setPod(pod)
+	after := i.preemptions.setPod(pod)
 	if resizes {
 		i.queueResize(pod)
+	}
+	var others queue.Action
+	if i.events.outOfTree && before != nil && after != nil && old != nil {
+		others = cmp.Or(podChanges(old, pod, resized(was.Class, after.Class)), queue.Update)
 	}
 	switch {
 	case before == nil && after != nil:
@@ -144,29 +173,13 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 	case before != nil && after == nil:
 		i.events.podRemoved(&was, at, pod)
 	case before != nil && before != after:
-		i.events.changedPlaced(&was, at, after, old, pod)
-	case before != nil && i.events.outOfTree && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
+		i.events.changedPlaced(&was, at, after, old, pod, others)
+	case others != 0 && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
 		i.events.addEvent(queue.Event{
-			Resource: queue.Pod, Action: podChanges(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before,
-			Pod: after, Node: after.Node,
+			Resource: queue.Pod, Action: others, Label: "AssignedPodUpdate", PodBefore: before, Pod: after, Node: after.Node,
 			Old: old, New: pod,
 		})
 	}
-}
-
-// setPod puts a pod into the cluster model. A victim counts as terminating even before a watch
-// shows it terminating.
-func (i *intake) setPod(pod *v1.Pod) *cluster.Pod {
-	p := i.cluster.SetPod(pod)
-	i.preemptions.noteLeaver(pod.UID, p)
-	if !i.preemptions.leaving[pod.UID] {
-		return p
-	}
-	if p == nil || pod.DeletionTimestamp != nil {
-		i.preemptions.forgetVictim(pod.UID)
-		return p
-	}
-	return i.preemptions.replaceAs(p, true)
 }
 
 // preempts reports whether a placed pod has a deferred resize for which other pods may be
@@ -185,14 +198,7 @@ func (i *intake) queueResize(pod *v1.Pod) {
 		i.queue.Add(pod, class, i.now)
 		return
 	}
-	var actions queue.Action
-	if takesLess(&item.Class.Requests, &class.Requests) {
-		actions |= queue.UpdatePodScaleDown
-	}
-	if takesLess(&class.Requests, &item.Class.Requests) {
-		actions |= queue.UpdatePodScaleUp
-	}
-	i.queue.Update(item, pod, class, actions, i.now)
+	i.queue.Update(item, pod, class, resized(item.Class, class), i.now)
 }
 
 // dropPending removes a pod from the queue and from all state about pending pods.

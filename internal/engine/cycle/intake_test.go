@@ -52,7 +52,7 @@ func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 				!reflect.DeepEqual(kept.Spec.ActiveDeadlineSeconds, pod.Spec.ActiveDeadlineSeconds) {
 				t.Fatalf("%v is kept as %v", pod, kept)
 			}
-			if a := podChanges(pod, kept, false); a != 0 {
+			if a := podChanges(pod, kept, 0); a != 0 {
 				t.Fatalf("what is kept of %v is taken for a change: %b", pod, a)
 			}
 		}

@@ -58,9 +58,10 @@ func (ns *nominations) setNomination(attempt *Attempt, item *queue.Item, node *s
 	if current := ns.cluster.Nominated(attempt.Pod.UID); *node != "" && current != nil && current.Nominated == *node {
 		return
 	}
+	contender := ns.asContender(attempt.Waiting, attempt.Pod)
 	ns.clearNomination(attempt.Pod.UID)
 	if *node != "" {
-		p := *ns.asContender(attempt.Waiting, attempt.Pod)
+		p := *contender
 		ns.cluster.Nominate(&p, *node)
 	}
 }
@@ -116,10 +117,9 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || ns.isKeptOut(item) {
 		return false
 	}
+	contender := ns.asContender(p, pod)
 	ns.clearNomination(pod.UID)
-	if is != "" {
-		ns.cluster.Nominate(ns.asContender(p, pod), is)
-	}
+	ns.cluster.Nominate(contender, is)
 	return is != ""
 }
 

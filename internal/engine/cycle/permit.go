@@ -16,7 +16,7 @@ import (
 )
 
 // This file makes a pod wait at Permit: holdPod sends the Hold, plugins answer with PermitAllowed
-// or PermitRejected, and endPermitWait sends the Release.
+// or PermitRejected. The Release that ends the wait is in stop.go.
 
 // maxPermitWait is the longest wait at Permit, as in kube-scheduler.
 const maxPermitWait = 15 * time.Minute
@@ -148,31 +148,6 @@ func (ps *placements) refusePermit(b *placement, how, plugin, message string) {
 	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
 	ps.endPermitWait(b, how)
 	ps.stopPreparation(b, &Fault{Message: message, Verdict: true})
-}
-
-// Release ends a Hold, including after a timeout or cancellation.
-type Release struct {
-	Ticket Ticket
-	How    string // "allowed", "rejected" or "timed out"
-	Took   time.Duration
-}
-
-func (a Release) String() string {
-	return fmt.Sprintf("release #%d: %s after %s", a.Ticket, a.How, a.Took.Round(time.Millisecond))
-}
-
-// endPermitWait ends the pod's wait at Permit, if any. how is a label of the metric: allowed,
-// rejected or timed out.
-func (ps *placements) endPermitWait(b *placement, how string) {
-	p := b.permit
-	if p == nil || p.over {
-		return
-	}
-	p.over, p.pending = true, nil
-	delete(ps.held, p.ticket)
-	ps.events.held = len(ps.held)
-	ps.observer().Permitted(how, ps.now.Sub(p.since))
-	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
 }
 
 // timeOut ends expired waits, both at Permit and for the conditions of PreBind. It handles waits at

@@ -4,10 +4,8 @@
 package cycle
 
 import (
-	"slices"
 	"time"
 
-	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -18,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
-// This file holds the state of a pod from its attempt to its binding, and takes a placement back.
-// The stages are in reserve.go, permit.go, prepare.go and bind.go; stop.go ends them early.
+// This file holds the state of a pod from its attempt to its binding. The stages are in reserve.go,
+// permit.go, prepare.go and bind.go; stop.go ends them early.
 
 // podAttempt is one try to find a node for a pod, and what remains of it until the pod is bound.
 type podAttempt struct {
@@ -137,6 +135,9 @@ type preparation struct {
 	began   time.Time         // start of the first group
 }
 
+// nominateStep replaces a plugin's name in preparation.running for the write of the nomination.
+const nominateStep = "-"
+
 // ownWork is a reservation by one of Berth's own plugins for a pod, to be written to the API before
 // the pod is bound. It may be written concurrently with the work of other plugins.
 type ownWork struct {
@@ -212,25 +213,6 @@ func (ps *placements) enter(b *placement) {
 	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
 }
 
-func (ps *placements) leave(b *placement) {
-	delete(ps.byPod, b.Pod.UID)
-	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
-}
-
-// uncountPod takes the pod off the node on which it is counted. It does nothing unless b is still
-// the pod's placement.
-func (ps *placements) uncountPod(b *placement) {
-	if ps.byPod[b.Pod.UID] != b {
-		return
-	}
-	ps.leave(b)
-	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // not necessarily b's own object: markLeaving replaces the pod with a marked copy
-		n := p.Node
-		ps.cluster.RemovePod(b.Pod.UID)
-		ps.events.podRemoved(p, n, nil)
-	}
-}
-
 // rejection is an error carrying a plugin's verdict: the pod is unschedulable, and waits for the
 // events registered by this plugin.
 type rejection struct {
@@ -254,81 +236,3 @@ func (r *rejection) Error() string {
 // RefusedBy implements gang.Refusal: only this node is rejected, and the pod may fit on another
 // node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
-
-// A placement can be given up in any stage: its outstanding work is cancelled, and its reservations
-// are released once no work is outstanding.
-
-// Reasons for giving up a binding.
-var (
-	errGone           = &Fault{Message: "the pod was deleted"}
-	errBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
-	errNodeGone       = &Fault{Message: "the node was removed before the pod was bound to it"}
-	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
-)
-
-// takeBack ends a failed placement; the pod returns to the queue.
-func (ps *placements) takeBack(b *placement, err error) {
-	ps.releaseReserved(b)
-	ps.uncountPod(b)
-	b.endAttempt(false)
-	ps.listener.requeuePlacement(b, err)
-}
-
-// dropPlacement ends a placement no longer needed by its pod.
-func (ps *placements) dropPlacement(b *placement) {
-	ps.releaseReserved(b)
-	b.endAttempt(false)
-}
-
-// releaseReserved releases all reservations. Reservations made in the same step have blocked no
-// other pod, and need no event.
-func (ps *placements) releaseReserved(b *placement) {
-	if b.stage == reserving {
-		ps.giveBack(b)
-		return
-	}
-	ps.tellGivenBack(b, func() { ps.giveBack(b) })
-}
-
-// tellGivenBack calls giveBack, and records events for the volumes and devices of the placement
-// that giveBack frees, since other pods may wait for them. No watch shows the release of volumes
-// and devices that were never written.
-func (ps *placements) tellGivenBack(b *placement, giveBack func()) {
-	var were []*resourcev1.ResourceClaim
-	for i := range b.devices.Claims {
-		name := nameOf(b.devices.Claims[i].Claim)
-		if claim, ok := ps.cluster.ResourceClaims.Get(name.Namespace, name.Name); ok && claim.Status.Allocation != nil {
-			were = append(were, claim)
-		}
-	}
-
-	giveBack()
-	for _, assumed := range b.volumes.Volumes {
-		if volume, ok := ps.cluster.Volumes.Get("", assumed.Name); ok && volume.Spec.ClaimRef == nil {
-			ps.events.objectChanged(queue.Volume, assumed, volume)
-		}
-	}
-
-	for _, was := range were {
-		switch is, ok := ps.cluster.ResourceClaims.Get(was.Namespace, was.Name); {
-		case !ok:
-			ps.events.objectChanged(queue.ResourceClaim, was, nil)
-		case is.Status.Allocation == nil:
-			ps.events.objectChanged(queue.ResourceClaim, was, is)
-		}
-	}
-}
-
-// giveBack undoes all reservations of a placement.
-func (ps *placements) giveBack(b *placement) {
-	if b.asked {
-		b.asked = false
-		for _, r := range slices.Backward(b.profile.reserve) {
-			r.Unreserve(&b.Attempt)
-		}
-	}
-	for _, undo := range slices.Backward(b.undo) {
-		undo()
-	}
-	b.undo = nil
-}

@@ -128,9 +128,6 @@ func (b *placement) takesLong() bool {
 	})
 }
 
-// nominateStep replaces a plugin's name in preparation.running for the write of the nomination.
-const nominateStep = "-"
-
 // nominationWritten starts the first group after the outcome of the write of the nomination. If the
 // pod is still held, the last PermitAllowed starts it instead. If the write failed, the preparation
 // continues without a nomination.
@@ -309,62 +306,4 @@ func (ps *placements) checkConditions() {
 		b.prepare.waiting--
 		ps.workDone(b, one.plugin, fault)
 	}
-}
-
-// reportWait reports the result of a wait to the metrics.
-func (ps *placements) reportWait(one *objectWait, how string) {
-	if one.over != nil {
-		one.over(ps, one.placement, how, ps.now.Sub(one.began))
-	}
-}
-
-// endWaits ends the waits of a failed placement.
-func (ps *placements) endWaits(b *placement) {
-	for _, one := range ps.conditions {
-		if one.placement == b {
-			ps.reportWait(one, "error")
-		}
-	}
-	ps.conditions = slices.DeleteFunc(ps.conditions, func(c *objectWait) bool { return c.placement == b })
-	b.prepare.waiting = 0
-}
-
-// stopPreparation ends a preparation: immediately if no work is outstanding, otherwise with the
-// last outcome. It may be called again while outcomes are outstanding; the first reason is kept.
-func (ps *placements) stopPreparation(b *placement, why *Fault) {
-	if b.ending == nil {
-		b.ending = why
-		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
-			if b.prepare.running[ticket] == nominateStep {
-				// The write of the nomination need not be awaited, since later writes to the pod
-				// reach the API after it.
-				delete(b.prepare.running, ticket)
-				continue
-			}
-			ps.addAction(Cancel{ticket, why.Message})
-		}
-	}
-	ps.endWaits(b)
-	ps.endPermitWait(b, "rejected")
-	ps.finishStopped(b)
-}
-
-// finishStopped finishes a stopped preparation once no work is outstanding.
-func (ps *placements) finishStopped(b *placement) {
-	if len(b.prepare.running) > 0 {
-		return
-	}
-	if !b.prepare.began.IsZero() {
-		ps.observer().Ran(b.Profile, plugins.PreBind, false, ps.now.Sub(b.prepare.began))
-	}
-	b.stage = ended
-	if b.dropped {
-		ps.dropPlacement(b)
-		return
-	}
-	if b.permit != nil && b.permit.verdict != nil {
-		ps.takeBack(b, b.permit.verdict)
-		return
-	}
-	ps.takeBack(b, b.ending)
 }

@@ -175,14 +175,13 @@ func (s *Set) clear(g *Group) {
 // AnyWhole reports whether the pods of any group or composite may only be disrupted together.
 func (s *Set) AnyWhole() bool { return s.whole > 0 }
 
-// SetPod records the API state of a pod, and returns its group, or nil if the pod is in no group or
-// has ended. ours is set if a profile of this scheduler places the pod, or if the pod has a node.
-// If ours is true, the pod is counted unless it is being deleted. The result by is the change in
-// the group's count.
+// SetPod records the API state of a pod, and returns its group. It returns nil if the pod is in no
+// group or has ended; LosePod removes an ended member. ours is set if a profile of this scheduler
+// places the pod, or if the pod has a node. If ours is true, the pod is counted unless it is being
+// deleted. The result by is the change in the group's count.
 func (s *Set) SetPod(pod *v1.Pod, ours bool) (g *Group, by int) {
 	name := NameOf(pod)
 	if name == "" || rules.IsTerminal(pod) {
-		s.LosePod(pod.UID)
 		return nil, 0
 	}
 	g = s.group(cluster.Name{Namespace: pod.Namespace, Name: name})

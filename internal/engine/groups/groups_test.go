@@ -74,7 +74,10 @@ func TestMembersCount(t *testing.T) {
 	}
 	ended := member("a", "g")
 	ended.Status.Phase = v1.PodSucceeded
-	s.SetPod(ended, true)
+	if g, _ := s.SetPod(ended, true); g != nil {
+		t.Errorf("a pod that has ended belongs to %v", g.Name)
+	}
+	s.LosePod("a")
 	counts(0)
 	if _, by := s.LosePod("foreign"); by != 0 {
 		t.Error("a pod that did not count is lost to the count")

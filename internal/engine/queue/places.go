@@ -204,8 +204,8 @@ func (q *Queue) Take(uid types.UID) *Item {
 	return item
 }
 
-// Earlier reports whether the item was added before than.
-func (i *Item) Earlier(than *Item) bool { return i.order < than.order }
+// Compare compares items by the order in which they were added.
+func (i *Item) Compare(other *Item) int { return cmp.Compare(i.order, other.order) }
 
 // backoffFor returns an item's back-off after a number of attempts. As upstream, the maximum
 // back-off of pods decided together grows with the square root of their number, because such an
