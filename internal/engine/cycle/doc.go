@@ -41,8 +41,8 @@
 //	intake.go <--- Seen on its node
 //
 // step.go dispatches events to the stages. core.go connects the components with the options
-// (options.go) and the profiles (profiles.go, servedprofile.go). The decision immediately counts the
-// pod on its node (see placement.go), so the next decision accounts for the occupied room. If a
+// (options.go) and the profiles (profiles.go, servedprofile.go). The decision immediately counts
+// the pod on its node (see placement.go), so the next decision accounts for the occupied room. If a
 // later stage fails, or the pod loses its node, stop.go gives the placement up: it sends Cancel and
 // Release, undoes the reservations, and returns the pod to the queue. The pending pods of a pod
 // group, or of a tree of groups, are decided together instead of in decide.go:
