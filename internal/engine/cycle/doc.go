@@ -21,7 +21,7 @@
 //	  Seen                            an event that may help
 //	   |                              (clusterevents.go, mirrors.go)
 //	   v                                    |
-//	intake.go ---> gates.go ---> queue <----+---- attempt.go <------------ placement.go
+//	intake.go ---> gates.go ---> queue <----+---- attempt.go <------------ stop.go
 //	                               |                  ^                      ^
 //	                        Tick   v                  |                      |
 //	          ask.go  <-->   decide.go -------> postfilter.go                |
@@ -59,8 +59,12 @@
 // that its victims free (nominations.go), a group the nodes on which it will fit (reservations.go),
 // and a pod being moved its next node (movereservations.go).
 //
-// The core does not log. Package runner logs the outcome of an action where it is carried out, and
-// the reason of a [Cancel]; decisions of a pod are recorded for its explanation (decisions.go).
+// A gang that loses a pod on its way gives up the placements of its other pods (memberLost in
+// groupintake.go).
+//
+// The core does not log. Package runner logs the outcome of an action where it is carried out
+// (sendBinding for a Bind), and the reason of a [Cancel] in cancelTask; decisions of a pod are
+// recorded for its explanation (decisions.go).
 //
 // The core consists of the following parts. Each part uses only the preceding parts, which a test
 // enforces. clusterEvents holds the events that may help waiting pods; nominations reserve room for

@@ -17,8 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// This file evicts the victims of a preemption: it requests their removal, and retries the
-// preemptor after all outcomes have arrived.
+// This file evicts the victims of a preemption: it marks them as terminating, requests their
+// removal, which deletes them without the Eviction API, and retries the preemptor after all
+// outcomes have arrived.
 
 // evictPods starts the removal of the victims of a preemptor, and returns the names of all victims.
 func (pr *preemptions) evictPods(victims []*cluster.Pod, by preemptor) (names []decision.Name) {
@@ -293,6 +294,31 @@ func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 		}
 	}
 	pr.countVictims(victim)
+}
+
+// setPod puts a pod into the cluster model. A victim counts as terminating even before a watch
+// shows it terminating.
+func (pr *preemptions) setPod(pod *v1.Pod) *cluster.Pod {
+	p := pr.cluster.SetPod(pod)
+	pr.noteLeaver(pod.UID, p)
+	if !pr.leaving[pod.UID] {
+		return p
+	}
+	if p == nil || pod.DeletionTimestamp != nil {
+		pr.forgetVictim(pod.UID)
+		return p
+	}
+	return pr.replaceAs(p, true)
+}
+
+// noteLeaver records whether a pod is a terminating victim. p is its current state in the cluster
+// model, or nil if the pod is not placed.
+func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
+	if p != nil && p.Preempted {
+		pr.leavers[uid] = true
+	} else {
+		delete(pr.leavers, uid)
+	}
 }
 
 // forgetVictim forgets a victim that was deleted, or that is not removed after all.

@@ -11,9 +11,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/gang"
@@ -69,31 +66,6 @@ func (pr *preemptions) roomOfLeavers(a *podAttempt) (*cluster.Node, error) {
 	defer gang.ProtectNominations(pr.cluster, a.Waiting.Class.Priority)()
 	found := a.profile.Decide(a.Waiting)
 	return found.Node, found.Err
-}
-
-// noteLeaver records whether a pod is a terminating victim. p is its current state in the cluster
-// model, or nil if the pod is not placed.
-func (pr *preemptions) noteLeaver(uid types.UID, p *cluster.Pod) {
-	if p != nil && p.Preempted {
-		pr.leavers[uid] = true
-	} else {
-		delete(pr.leavers, uid)
-	}
-}
-
-// setPod puts a pod into the cluster model. A victim counts as terminating even before a watch
-// shows it terminating.
-func (pr *preemptions) setPod(pod *v1.Pod) *cluster.Pod {
-	p := pr.cluster.SetPod(pod)
-	pr.noteLeaver(pod.UID, p)
-	if !pr.leaving[pod.UID] {
-		return p
-	}
-	if p == nil || pod.DeletionTimestamp != nil {
-		pr.forgetVictim(pod.UID)
-		return p
-	}
-	return pr.replaceAs(p, true)
 }
 
 // onTheirWay lists the preempted pods still terminating on known nodes, sorted.

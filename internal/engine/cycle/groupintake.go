@@ -200,7 +200,7 @@ func breaks(why error) bool {
 	case *rejection:
 		return true
 	case *Fault:
-		return why.Verdict || why == errGone || why == errPreempted
+		return why.Verdict || *why == *ErrGone || why == errPreempted
 	}
 	return false
 }

@@ -56,7 +56,7 @@ func (i *intake) seePod(pod, old *v1.Pod) {
 	case pod.Spec.NodeName != "" || rules.IsTerminal(pod):
 		i.placedPod(pod, old)
 	case pod.DeletionTimestamp != nil:
-		i.endPlacement(pod.UID, errGone)
+		i.endPlacement(pod.UID, ErrGone)
 		i.dropPending(pod.UID)
 	case !served:
 		i.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
@@ -146,7 +146,7 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
 			i.placements.confirmBound(b)
 		} else { // another client bound the pod, or the pod has ended
-			i.endPlacement(pod.UID, errBoundElsewhere)
+			i.endPlacement(pod.UID, ErrBoundElsewhere)
 		}
 	}
 	resizes := i.preempts(pod)
@@ -226,7 +226,7 @@ func (i *intake) endPlacement(uid types.UID, why *Fault) {
 // example after a list without the pod.
 func (i *intake) losePod(last *v1.Pod, uid types.UID) {
 	i.options.Objects.PodGone(uid)
-	i.endPlacement(uid, errGone)
+	i.endPlacement(uid, ErrGone)
 	i.dropPending(uid)
 	i.podGroups.removePod(uid)
 	i.preemptions.forgetVictim(uid)
@@ -256,9 +256,9 @@ func (i *intake) seeNode(node *v1.Node, old *v1.Node) {
 	i.events.nodeChanged(before, n, old, node)
 }
 
-// loseNode forgets a deleted node. Pods being placed on it return to the queue. Its running pods
-// stay in the model, without a node, until a watch shows their deletion, because the node may be
-// recreated under the same name.
+// loseNode forgets a deleted node. Pods being placed on it return to the queue, unless their Bind
+// can no longer be stopped. Its bound pods stay in the model, without a node, until a watch shows
+// their deletion, because the node may be recreated under the same name.
 func (i *intake) loseNode(name string, last *v1.Node) {
 	i.options.Objects.NodeGone(name)
 	n := i.cluster.Node(name)

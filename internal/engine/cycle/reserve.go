@@ -13,7 +13,7 @@ import (
 )
 
 // This file assumes a pod on the chosen node and runs Reserve. If a plugin refuses or fails,
-// placement.go takes everything back; otherwise the pod continues in permit.go, prepare.go and
+// stop.go takes everything back; otherwise the pod continues in permit.go, prepare.go and
 // bind.go. Devices are reserved in devices.go.
 
 // assumePod assumes the pod on the node, reserves its volumes and devices, and starts its binding.

@@ -21,10 +21,10 @@ import (
 // reservations are released once no work is outstanding. The reason may come from outside: a watch
 // shows the pod deleted or bound, its node was deleted, or another pod preempts it.
 
-// Reasons for giving up a binding.
+// Reasons for giving up a binding. The outcome of a Bind may also carry the exported ones.
 var (
-	errGone           = &Fault{Message: "the pod was deleted"}
-	errBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
+	ErrGone           = &Fault{Message: "the pod was deleted"}
+	ErrBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
 	errNodeGone       = &Fault{Message: "the node was removed before the pod was bound to it"}
 	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
 )
@@ -47,10 +47,10 @@ func (ps *placements) confirmBound(b *placement) {
 	ps.leave(b)
 	switch b.stage {
 	case preparing:
-		ps.letGo(b, errBoundElsewhere)
+		ps.letGo(b, ErrBoundElsewhere)
 	case binding: // the outstanding outcome shows which client bound the pod
 		b.confirmed = true
-		ps.cancelBind(b, errBoundElsewhere)
+		ps.cancelBind(b, ErrBoundElsewhere)
 	}
 }
 

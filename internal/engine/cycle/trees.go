@@ -12,7 +12,7 @@ import (
 )
 
 // This file handles pod groups that are children of composite groups. The groups of a tree form one
-// entity of the queue, and are decided in one step; see scheduleTree. The quorum of a composite is
+// entity of the queue, and are decided in one step; see scheduleGroup. The quorum of a composite is
 // the number of its children to place together. Like the quorum of a gang, it applies only until it
 // is first met.
 //

@@ -124,12 +124,6 @@ func (b *Bound) isDear() bool {
 	return b.decider.Work()-b.begun > DefaultWorkLimit/16 || b.effort > DefaultSearchLimit/16
 }
 
-// endOfSearch returns the limit of judgements for a search, given the number already taken: each
-// untried domain gets an equal share of the remainder.
-func (b *Bound) endOfSearch(taken int) int {
-	return taken + (b.limits.Search-taken)/max(1, b.untried)
-}
-
 // inTurn yields domains in sequence until the effort is exhausted, which sets cut. After half of
 // the effort, the remaining domains follow in random order, so that no domain is skipped forever.
 // Because a single domain may exhaust the effort, every other attempt uses random order from the

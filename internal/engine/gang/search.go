@@ -30,7 +30,8 @@ type search struct {
 // there.
 func (p *Placer) searchPlacement() bool {
 	devices := p.Cluster.ResourceSlices.Len() > 0 // nodes that are otherwise alike may have different devices
-	s := &search{Placer: p, plain: true, until: p.bound.endOfSearch(p.searched)}
+	// Each untried domain gets an equal share of the remaining judgements.
+	s := &search{Placer: p, plain: true, until: p.searched + (p.bound.limits.Search-p.searched)/max(1, p.bound.untried)}
 	for _, m := range p.orderBySize() {
 		if dependsOnOthers(m) {
 			s.dependent = append(s.dependent, m)

@@ -66,7 +66,8 @@ func (c *victimSearch) plan() *RoomPlan {
 	}
 	c.pods.rewind()
 
-	if c.preemptsForDevices() {
+	// The removal of other pods may release devices for the members.
+	if slices.ContainsFunc(c.Members, func(m *Member) bool { return c.Profile.PreemptedDevices(c.Cluster, m.Asked) != nil }) {
 		defer c.Cluster.ReleaseClaims()()
 		if c.pods.fit() || c.pods.differ() && c.pods.fitAnyhow() { // once the claims of pods that have left are released
 			return c.describePlan(nil, true)
@@ -84,11 +85,6 @@ func (c *victimSearch) plan() *RoomPlan {
 		return nil
 	}
 	return c.describePlan(victims, len(victims)+gone.Len() > 0)
-}
-
-// preemptsForDevices reports whether the removal of other pods releases devices for the members.
-func (c *victimSearch) preemptsForDevices() bool {
-	return slices.ContainsFunc(c.Members, func(m *Member) bool { return c.Profile.PreemptedDevices(c.Cluster, m.Asked) != nil })
 }
 
 // removeLeaving removes preempted pods that are still terminating. If this frees enough room, no

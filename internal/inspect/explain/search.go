@@ -60,7 +60,8 @@ func (s *search) suggestChanges() []Suggestion {
 	s.offerEdits(s.newNodes(s.verdicts)...)
 	s.offerEdits(s.fixPriority()...)
 	list := s.takeConfirmed()
-	if onlyBy(list, "AddNode", "RaisePriority") {
+	others := func(f Suggestion) bool { return f.Changes[0].Kind != "AddNode" && f.Changes[0].Kind != "RaisePriority" }
+	if !slices.ContainsFunc(list, others) {
 		s.combineEdits()
 		list = append(list, s.takeConfirmed()...)
 		slices.SortStableFunc(list, Suggestion.compare)
@@ -142,11 +143,6 @@ func (s *search) decisivePlugin() *Decisive {
 	texts := sortedKeys(reasons[best])
 	commonest := slices.MaxFunc(texts, func(a, b string) int { return cmp.Compare(reasons[best][a], reasons[best][b]) })
 	return &Decisive{Plugin: best, Nodes: count[best], Reasons: []string{commonest}}
-}
-
-// onlyBy reports whether all suggestions begin with a change of these kinds.
-func onlyBy(list []Suggestion, kinds ...string) bool {
-	return !slices.ContainsFunc(list, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
 
 // nodesByCauses returns the nodes rejected for exactly count causes, keyed by the causes: the names

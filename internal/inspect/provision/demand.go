@@ -51,8 +51,8 @@ type demand struct {
 	// kept maps pods of groups to existing nodes with room for them. limit is maker.limit.
 	kept  map[types.UID]*v1.Node
 	limit func(p *packing.Problem, also []int)
-	// steady is set to exclude spot.
-	steady bool
+	// steady is set to exclude spot, and spotLimited if its markets are limited.
+	steady, spotLimited bool
 }
 
 // kind is a set of offers that are equivalent for pods, apart from size. largest is the index of
@@ -346,7 +346,7 @@ func (d *demand) heaviest(kinds []int) []int {
 // numbers builds the packing's problem, without limits.
 //
 // If several offers are equivalent for pods, an item's bins contain only the cheapest of them. An
-// offer limited in number does not represent any other offer.
+// offer limited in number, or of a limited spot market, does not represent any other offer.
 func (d *demand) numbers(items []*item) *packing.Problem {
 	p := &packing.Problem{}
 	offersOfKind := make([][]int, len(d.kinds))
@@ -354,7 +354,7 @@ func (d *demand) numbers(items []*item) *packing.Problem {
 	for i, o := range d.offers {
 		p.Bins = append(p.Bins, packing.Bin{Room: d.rooms[i], Price: o.Price, Most: o.Most})
 		key := fmt.Sprint(d.kindOf[i], d.rooms[i], o.pool, o.Most > 0) // the cheaper offer is first
-		if o.Most > 0 || !same[key] {
+		if o.Most > 0 || d.spotLimited && isSpot(o.Node.Labels) || !same[key] {
 			same[key] = true
 			offersOfKind[d.kindOf[i]] = append(offersOfKind[d.kindOf[i]], i)
 		}

@@ -281,7 +281,7 @@ func (m *maker) effort(pods int) int {
 // read converts the pods to numbers. It evaluates them while a trial node of each kind is in the
 // cluster. The first reading covers all pods, and is kept for the bound.
 func (m *maker) read(pods []*cluster.Pod) *demand {
-	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1, limit: m.limit, steady: m.steady}
+	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1, limit: m.limit, steady: m.steady, spotLimited: m.o.Spot != nil}
 	keys := distinguishingKeys(m.w, pods)
 	// Spot and other capacity must not be of one kind, even if no pod distinguishes them.
 	if m.o.Spot != nil {

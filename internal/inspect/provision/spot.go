@@ -5,8 +5,12 @@ package provision
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -70,7 +74,7 @@ func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 		total += float64(p.Class.Requests.MilliCPU)
 	}
 	// Existing spot capacity uses up the share.
-	steady, spot := m.standing()
+	steady, spot, _ := m.standing()
 	share := *m.o.Spot
 	// need is the CPU of pods required on other capacity: with x of it, spot is total - x + spot,
 	// and steady + x must be at least (1-share)/share times that.
@@ -96,44 +100,74 @@ func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	return list
 }
 
-// standing returns the CPU of non-spot nodes that stay, and of spot capacity. New nodes without
-// pods do not count as staying, because they are not bought in the end. Nodes about to be drained
-// (o.leaving) do not count either.
-func (m *maker) standing() (steady, spot int64) {
+// standing returns the CPU of non-spot nodes that stay, and of spot capacity, in total and by
+// market. New nodes without pods do not count as staying, because they are not bought in the end.
+// Nodes about to be drained (o.leaving) do not count either.
+func (m *maker) standing() (steady, spot int64, markets map[string]int64) {
+	markets = map[string]int64{}
 	for _, n := range m.w.Cluster().Nodes {
 		switch {
 		case n == nil || isTrial(n.Name) || m.o.leaving[n.Name] != nil:
 		case isSpot(n.Object().Labels):
 			spot += n.Size.MilliCPU
+			markets[spotMarket(n.Object().Labels)] += n.Size.MilliCPU
 		case !m.isNew(n.Name) || len(podsOf(n)) > 0:
 			steady += n.Size.MilliCPU
 		}
 	}
-	return steady, spot
+	return steady, spot, markets
+}
+
+// spotMarkets is the number of markets over which purchases of spot capacity are spread, since a
+// provider reclaims spot capacity of one type in one zone together.
+const spotMarkets = 3
+
+// spotMarket names the spot capacity of one type in one zone. It returns "" for other capacity.
+func spotMarket(labels map[string]string) string {
+	if !isSpot(labels) {
+		return ""
+	}
+	return labels[v1.LabelInstanceTypeStable] + " in " + labels[v1.LabelTopologyZone]
 }
 
 // limitSpot limits the spot capacity in a problem to the remaining amount. It applies to the nodes
-// at the time the problem is built: x / (steady + x) <= share, solved for x.
+// at the time the problem is built: x / (steady + x) <= share, solved for x. Each market gets an
+// equal part of x, but at least one node.
 func (m *maker) limitSpot(p *packing.Problem, also []int) {
 	// A share of 1 limits nothing, and would divide by zero below.
 	if m.o.Spot == nil || *m.o.Spot >= 1 {
 		return
 	}
 
-	steady, spot := m.standing()
+	steady, spot, there := m.standing()
 	share := *m.o.Spot
 	// Round down, so that the share also holds for whole thousandths of a CPU.
-	limit := packing.Limit{Costs: map[int]int64{}, Most: int64(math.Floor(share*float64(steady)/(1-share))) - spot}
+	most := int64(math.Floor(share * float64(steady) / (1 - share)))
+	all, markets := packing.Limit{Costs: map[int]int64{}, Most: most - spot}, map[string]packing.Limit{}
 	for i, o := range m.c.Offers {
-		if isSpot(o.Node.Labels) {
-			limit.Costs[i] = o.Node.Status.Allocatable.Cpu().MilliValue()
+		of := spotMarket(o.Node.Labels)
+		if of == "" {
+			continue
 		}
+		all.Costs[i] = o.Node.Status.Allocatable.Cpu().MilliValue()
+		if markets[of].Costs == nil {
+			markets[of] = packing.Limit{Costs: map[int]int64{}, Most: all.Costs[i] - there[of]}
+		}
+		markets[of].Costs[i] = all.Costs[i]
 	}
-	for i, n := range also {
-		limit.Most -= limit.Costs[i] * int64(n)
+	limits := []packing.Limit{all}
+	for _, of := range slices.Sorted(maps.Keys(markets)) {
+		one := markets[of]
+		one.Most = max(one.Most, most/int64(min(len(markets), spotMarkets))-there[of])
+		limits = append(limits, one)
 	}
-	limit.Most = max(limit.Most, 0)
-	p.Limits = append(p.Limits, limit)
+	for _, limit := range limits {
+		for i, n := range also {
+			limit.Most -= limit.Costs[i] * int64(n)
+		}
+		limit.Most = max(limit.Most, 0)
+		p.Limits = append(p.Limits, limit)
+	}
 }
 
 // shareOfSpot returns the share of spot in the CPU of a world's nodes. It counts allocatable CPU of

@@ -4,8 +4,10 @@
 package provision
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -78,6 +80,49 @@ func TestSpotKeepsToItsShare(t *testing.T) {
 	}
 	if mostly < *spotWorlds*4/5 { // plans must use most of the permitted share
 		t.Errorf("spot is near its share in %d of %d worlds only", mostly, *spotWorlds)
+	}
+}
+
+// TestSpotIsSpreadOverMarkets verifies that purchases use several types and zones of spot, although
+// one of them is the cheapest for all pods.
+func TestSpotIsSpreadOverMarkets(t *testing.T) {
+	c, price := &Catalog{}, 0.1
+	for _, zone := range []string{"a", "b"} {
+		for _, kind := range []string{"x", "y"} {
+			for _, spot := range []bool{true, false} {
+				n := node("", 4, spot)
+				n.Labels[v1.LabelTopologyZone], n.Labels[v1.LabelInstanceTypeStable] = zone, kind
+				c.Offers = append(c.Offers, Offer{Pool: "p", Type: kind, Zone: zone, Node: n, pool: -1, Price: price,
+					CapacityType: n.Labels[capacityTypeLabel]})
+				if price += 0.01; !spot {
+					c.Offers[len(c.Offers)-1].Price += 1
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(c.Offers, func(a, b Offer) int { return cmp.Compare(a.Price, b.Price) })
+	var objects []metav1.Object
+	for i := range 60 {
+		objects = append(objects, podOf(fmt.Sprint("pod-", i), 1000))
+	}
+	w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Make(w, c, Options{Spot: new(0.6)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPlan(t, w, p)
+	nodes := map[string]int{}
+	for _, n := range p.Nodes {
+		if n.CapacityType == "spot" {
+			nodes[n.Type+n.Zone]++
+		}
+	}
+	// Of 15 nodes, 9 may be spot: 3 of each of the three cheapest markets.
+	if want := map[string]int{"xa": 3, "ya": 3, "xb": 3}; len(p.Nodes) != 15 || !maps.Equal(nodes, want) {
+		t.Errorf("%d nodes, spot is on %v, want %v", len(p.Nodes), nodes, want)
 	}
 }
 

@@ -79,12 +79,6 @@ func (b *binder) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	return cycle.Outcome{}
 }
 
-// These errors are reasons why the pod was not bound to the node.
-var (
-	errGone           = errors.New("the pod was deleted")
-	errBoundElsewhere = errors.New("the pod was bound by another client")
-)
-
 // sendBinding binds the pod to its node. If it returns an error, the pod is not on the node, unless
 // the scheduler stops before that is known. If the response to a binding does not show whether the
 // binding was carried out, the pod is read.
@@ -182,7 +176,7 @@ func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, bindErr er
 		pod, failed := b.client.CoreV1().Pods(attempt.Pod.Namespace).Get(ctx, attempt.Pod.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(failed):
-			err = errGone
+			err = cycle.ErrGone
 		case failed != nil && isAnswered(failed):
 			if b.unread.Due() {
 				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod",
@@ -193,15 +187,15 @@ func (b *binder) hasNode(ctx context.Context, attempt *cycle.Attempt, bindErr er
 		case failed != nil:
 			return false
 		case pod.UID != attempt.Pod.UID:
-			err = errGone
+			err = cycle.ErrGone
 		case pod.Spec.NodeName == attempt.Node:
 			bound, err = true, nil
 		case pod.Spec.NodeName != "":
-			err = errBoundElsewhere
+			err = cycle.ErrBoundElsewhere
 			// The core gets the pod immediately, without waiting for the watch.
 			b.see(cycle.Read{Pod: pod})
 		case pod.DeletionTimestamp != nil:
-			err = errGone
+			err = cycle.ErrGone
 		default:
 			err = nil
 		}

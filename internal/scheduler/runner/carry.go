@@ -182,6 +182,7 @@ func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) c
 // is cancelled with the reason, and tasks begun by workers are finished. In each case, the core
 // gets an Answered event.
 func (s *Scheduler) cancelTask(a cycle.Cancel) {
+	klog.Background().V(2).Info("Action cancelled", "ticket", a.Ticket, "reason", a.Reason)
 	switch t := s.tasks[a.Ticket]; {
 	case t == nil: // the task has already ended
 	case t.cancel != nil:

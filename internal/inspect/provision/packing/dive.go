@@ -90,8 +90,8 @@ func (s *search) try() (restore func()) {
 // belongs to the caller, not to the search.
 func (s *search) countOff(f *pattern, left []int) {
 	s.used[f.bin]++
-	for i, l := range s.p.Limits {
-		s.spent[i] += l.Costs[f.bin]
+	for _, c := range s.costs[f.bin] {
+		s.spent[c.limit] += c.amount
 	}
 	for _, part := range f.parts {
 		left[part.Item] -= part.Count

@@ -50,19 +50,14 @@ func (s *search) allows(bin int) bool {
 	if b := &s.p.Bins[bin]; b.Most > 0 && s.used[bin] >= b.Most {
 		return false
 	}
-	for i, l := range s.p.Limits {
-		if s.spent[i]+l.Costs[bin] > l.Most {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.costs[bin], func(c cost) bool { return s.spent[c.limit]+c.amount > s.p.Limits[c.limit].Most })
 }
 
 // count counts a bought bin if n is 1, or a returned bin if n is -1. It does not change s.bins.
 func (s *search) count(p *pattern, n int) {
 	s.used[p.bin] += n
-	for i, l := range s.p.Limits {
-		s.spent[i] += l.Costs[p.bin] * int64(n)
+	for _, c := range s.costs[p.bin] {
+		s.spent[c.limit] += c.amount * int64(n)
 	}
 	for _, part := range p.parts {
 		s.left[part.Item] -= part.Count * n

@@ -70,7 +70,12 @@ func newSearch(p *Problem, o Options) *search {
 	s := &search{p: p, f: newFiller(p), options: o, left: make([]int, len(p.Items))}
 	s.twin = s.f.twin()
 	s.options.Rounds = cmp.Or(o.Rounds, Rounds)
-	s.used, s.spent = make([]int, len(p.Bins)), make([]int64, len(p.Limits))
+	s.used, s.spent, s.costs = make([]int, len(p.Bins)), make([]int64, len(p.Limits)), make([][]cost, len(p.Bins))
+	for i, l := range p.Limits {
+		for bin, amount := range l.Costs {
+			s.costs[bin] = append(s.costs[bin], cost{i, amount})
+		}
+	}
 	for i := range p.Items {
 		s.alone = append(s.alone, s.f.alone(i))
 		if s.alone[i] != nil {
@@ -99,6 +104,12 @@ func (s *search) find() {
 	s.improve()
 }
 
+// cost is the part of a limit used by one bin.
+type cost struct {
+	limit  int
+	amount int64
+}
+
 // search is the state of a solution in progress.
 //
 // While a solution is improved, bins, left, used and spent are consistent: things in bins are not
@@ -122,8 +133,9 @@ type search struct {
 	// bins holds the purchases, and left counts the things of each item that are not in them.
 	bins  []*pattern
 	left  []int
-	used  []int   // by bin: the number bought
-	spent []int64 // by limit
+	used  []int    // by bin: the number bought
+	spent []int64  // by limit
+	costs [][]cost // by bin
 	fluid []float64
 	// proof and bounded are set by exact and inSets, with stronger results than the programs'.
 	proof bool // nothing cheaper exists
@@ -239,7 +251,7 @@ func (s *search) replaces(other, bin int) bool {
 	if o.Price > b.Price || o.Most > 0 || !Holds(o.Room, b.Room) {
 		return false
 	}
-	return !slices.ContainsFunc(s.p.Limits, func(l Limit) bool { return l.Costs[other] > 0 })
+	return len(s.costs[other]) == 0
 }
 
 // solution returns the purchases with their bound. The bound covers the packed things, since
