@@ -105,7 +105,9 @@ func (m *maker) bound() {
 	}
 	unknown := slices.ContainsFunc(pods, func(pod *cluster.Pod) bool {
 		g := m.w.GroupOf(pod)
-		return at[m.free[pod.UID]] > 0 && (isConstrained(pod.Class) || g != nil && g.TopologyKey() != "")
+		return at[m.free[pod.UID]] > 0 && (len(pod.Class.RequiredAffinity) > 0 || g != nil && g.TopologyKey() != "" ||
+			slices.ContainsFunc(pod.Class.Spec.TopologySpreadConstraints,
+				func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.DoNotSchedule }))
 	})
 	if unknown && !p.best() {
 		p.Notes = append(p.Notes, "the lower bound ignores spread constraints, pod affinity and domains of pod groups, which some of "+
@@ -146,13 +148,6 @@ func percent(part, of int64) float64 {
 		return 0
 	}
 	return float64(int64(1000*float64(part)/float64(of)+0.5)) / 10
-}
-
-// isConstrained reports whether the class has constraints ignored by the bound. It affects only a
-// note.
-func isConstrained(class *cluster.PodClass) bool {
-	return len(class.RequiredAffinity) > 0 || slices.ContainsFunc(class.Spec.TopologySpreadConstraints,
-		func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.DoNotSchedule })
 }
 
 // Scored is the outcome on the nodes of a plan if the scheduler chooses among them by its scores,

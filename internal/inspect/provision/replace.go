@@ -219,8 +219,8 @@ func (r *replacer) candidates(w *simulate.World) (names []string) {
 
 // whyStays returns why the node must not be disturbed, or why its NodePool keeps it, or "".
 func (r *replacer) whyStays(w *simulate.World, n *v1.Node) string {
-	if n.Annotations[disruption.KarpenterAnnotation] == "true" {
-		return "it is annotated " + disruption.KarpenterAnnotation
+	if key := disruption.KeptBy(n); key != "" {
+		return "it is annotated " + key
 	}
 	pool := r.p.catalog.rules[n.Labels[nodePoolLabel]]
 	if pool == nil {

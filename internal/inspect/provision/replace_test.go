@@ -150,10 +150,11 @@ func TestNodesOfUndisturbedPodsStay(t *testing.T) {
 			}
 		}
 	}
+	keys := []string{disruption.KarpenterAnnotation, disruption.ScaleDownAnnotation}
 	for _, object := range objects {
-		if n, ok := object.(*v1.Node); ok && stay[n.Name] == "" {
-			n.Annotations, stay[n.Name] = map[string]string{disruption.KarpenterAnnotation: "true"}, disruption.KarpenterAnnotation
-			break
+		if n, ok := object.(*v1.Node); ok && stay[n.Name] == "" && len(keys) > 0 {
+			n.Annotations, stay[n.Name] = map[string]string{keys[0]: "true"}, keys[0]
+			keys = keys[1:]
 		}
 	}
 	plan := planReplacing(t, objects, catalog, simulate.Options{})

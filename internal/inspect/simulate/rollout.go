@@ -84,13 +84,6 @@ func overlayMap(a, b map[string]string) map[string]string {
 	return sum
 }
 
-// sameTemplate reports whether two templates are equal with the API server's defaults. Without the
-// defaults, applying the same manifest again would look like a change.
-func sameTemplate(a, b *v1.PodTemplateSpec) bool {
-	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(defaultedSpec(a), defaultedSpec(b))
-}
-
 // defaultedSpec returns the template's pod spec with the API server's defaults. It does not modify
 // the template.
 func defaultedSpec(t *v1.PodTemplateSpec) *v1.PodSpec {
@@ -104,7 +97,10 @@ func defaultedSpec(t *v1.PodTemplateSpec) *v1.PodSpec {
 // takeOver.
 func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Set) {
 	c.workloads.keepWorkload(l.Object)
-	if !sameTemplate(was.Template, l.Template) {
+	// Without the API server's defaults, applying the same manifest again would look like a change.
+	a, b := was.Template, l.Template
+	if !equality.Semantic.DeepEqual(a.Labels, b.Labels) || !equality.Semantic.DeepEqual(a.Annotations, b.Annotations) ||
+		!equality.Semantic.DeepEqual(defaultedSpec(a), defaultedSpec(b)) {
 		c.workloads.renewed[l.Owner()] = true
 		c.rollOut(was, l, set)
 	}
@@ -200,9 +196,10 @@ func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) 
 
 // asReplica returns the controller's view of a pod, which determines the order of removal.
 func (p *pod) asReplica() *workload.Replica {
+	ready := !p.unready && (p.tried || disruption.IsReady(p.object)) // a pod placed by this world counts as ready
 	return &workload.Replica{
 		Object: p.object, UID: p.UID, Node: p.NodeName,
-		Phase: phaseOf(p), Ready: !seemsUnready(p), Since: readySince(p), Created: p.Created.Time(),
+		Phase: phaseOf(p), Ready: ready, Since: readySince(p), Created: p.Created.Time(),
 	}
 }
 
@@ -220,12 +217,6 @@ func phaseOf(p *pod) workload.Phase {
 		return workload.Pending
 	}
 	return workload.Running
-}
-
-// seemsUnready reports whether the ReplicaSet controller considers a pod not ready. A pod placed by
-// this world counts as ready.
-func seemsUnready(p *pod) bool {
-	return p.unready || !p.tried && !disruption.IsReady(p.object)
 }
 
 // readySince returns the time since which the pod is ready: from its condition or, without one,

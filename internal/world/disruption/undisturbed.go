@@ -14,12 +14,23 @@ import (
 )
 
 // Annotations by which users prevent the movement of a pod. The only value of NeverAnnotation is
-// "never". KarpenterAnnotation also applies to nodes.
+// "never". KarpenterAnnotation and ScaleDownAnnotation prevent the removal of a node.
 const (
 	NeverAnnotation      = "berth.dev/rebalance"
 	KarpenterAnnotation  = "karpenter.sh/do-not-disrupt"
 	AutoscalerAnnotation = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	ScaleDownAnnotation  = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 )
+
+// KeptBy returns the annotation by which users prevent the removal of a node, or "".
+func KeptBy(n *v1.Node) string {
+	for _, key := range []string{KarpenterAnnotation, ScaleDownAnnotation} {
+		if n.Annotations[key] == "true" {
+			return key
+		}
+	}
+	return ""
+}
 
 // WhyUndisturbed returns why Berth's own goals do not move a pod, wherever it runs, or "". With
 // jobs, pods of Jobs may be moved.

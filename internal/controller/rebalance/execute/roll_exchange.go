@@ -153,8 +153,8 @@ func (r *Roller) bought() bool {
 // undisturbed returns why an exchange must stop: a node was annotated since it was planned.
 func (r *Roller) undisturbed(nodes []string) string {
 	for _, name := range nodes {
-		if n := r.cluster.node(name); r.exchanges() && n != nil && n.Annotations[disruption.KarpenterAnnotation] == "true" {
-			return fmt.Sprintf("node %s is annotated %s", name, disruption.KarpenterAnnotation)
+		if n := r.cluster.node(name); r.exchanges() && n != nil && disruption.KeptBy(n) != "" {
+			return fmt.Sprintf("node %s is annotated %s", name, disruption.KeptBy(n))
 		}
 	}
 	return ""
