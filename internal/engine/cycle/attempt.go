@@ -103,6 +103,9 @@ func (s *attempts) requeueFailed(a *podAttempt, err error) {
 // requeuePlacement requeues the pod of a placement.
 func (s *attempts) requeuePlacement(b *placement, err error) {
 	s.preemptions.forgetVictim(b.Pod.UID)
+	if s.queue.Get(b.Pod.UID) == nil { // its profile was removed, and may have been added again since
+		s.addAction(ReadPod{nameOf(b.Pod)})
+	}
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
 		w := &unschedulableReason{message: refused.Error(), plugins: []string{refused.plugin}}
 		if refused.Pending {
@@ -112,7 +115,12 @@ func (s *attempts) requeuePlacement(b *placement, err error) {
 	} else {
 		s.requeueFailed(b.podAttempt, err)
 	}
-	s.podGroups.memberLost(b, err)
+	if b.permit != nil && b.permit.preempted {
+		err = errPreempted
+	}
+	if !b.sibling {
+		s.podGroups.memberLost(b.item, err)
+	}
 }
 
 // noteBound checks whether a bound pod completes the quorum of its group.

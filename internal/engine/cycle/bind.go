@@ -56,7 +56,7 @@ func (ps *placements) bindEnded(b *placement, o Outcome) {
 	case b.confirmed:
 		ps.finishBound(b)
 	case ps.byPod[b.Pod.UID] != b:
-	case o.Withdrawn:
+	case o.Withdrawn, b.ending == errPreempted && o.Fault != nil: // memberLost must see that the pod was preempted
 		ps.takeBack(b, b.ending)
 	case o.Fault != nil:
 		ps.takeBack(b, o.Fault)

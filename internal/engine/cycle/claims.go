@@ -51,7 +51,7 @@ type sharedClaims struct {
 	// releasing holds, by claim, the UID of the pod group whose reservation is being released. An
 	// entry is removed when a watch shows the release. Until then, no pod may rely on the
 	// reservation.
-	releasing map[cluster.Name]types.UID
+	releasing map[cluster.Name]*types.UID
 }
 
 // claimUse is one pod's use of a shared claim.
@@ -207,8 +207,19 @@ func (l *sharedClaims) releaseClaims(list []*plugins.ReservedClaim) {
 	for _, r := range list {
 		name := nameOf(r.Claim)
 		if _, already := l.releasing[name]; !already {
-			l.releasing[name] = r.Holder.UID
-			l.addAction(ReleaseClaim{l.issueHandled(nil, func(o Outcome) { l.releaseEnded(name, o) }), r.Claim, r.Holder.UID})
+			ticket := l.issueHandled(nil, l.beginRelease(name, r.Holder.UID))
+			l.addAction(ReleaseClaim{ticket, r.Claim, r.Holder.UID})
+		}
+	}
+}
+
+// beginRelease records a release, and returns the handler of its outcome, which is ignored after a
+// watch has shown the release or the deletion of the claim.
+func (l *sharedClaims) beginRelease(name cluster.Name, group types.UID) func(o Outcome) {
+	l.releasing[name] = &group
+	return func(o Outcome) {
+		if l.releasing[name] == &group {
+			l.releaseEnded(name, o)
 		}
 	}
 }
@@ -231,7 +242,7 @@ func (l *sharedClaims) releaseEnded(name cluster.Name, o Outcome) {
 func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
 	group, ok := l.releasing[nameOf(claim)]
 	if ok && !slices.ContainsFunc(claim.Status.ReservedFor,
-		func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == group }) {
+		func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == *group }) {
 		delete(l.releasing, nameOf(claim))
 	}
 }

@@ -103,7 +103,7 @@ func assembleCore(s *common) *Core {
 	c.nominations = &nominations{common: s, ready: c.ready, events: c.events, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
 	c.moveReservations = &moveReservations{common: s, nominations: c.nominations}
 	c.decisions = &decisions{common: s, waiting: map[types.UID]pendingOutcome{}}
-	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
+	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]*types.UID{}}
 
 	c.placements = &placements{
 		common: s, events: c.events, nominations: c.nominations, claims: c.claims,

@@ -56,14 +56,16 @@ func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	}
 
 	switch v := pr.placements.byPod[victim.UID]; {
-	case v != nil && v.stage == preparing:
+	case v != nil && (v.stage == preparing || v.stage == binding):
 		pr.placements.stopBinding(v, errPreempted)
-		pr.tellPreempted(r, " (in kube-scheduler memory).")
-	// The result of the binding is still unknown; bindAnswered continues with the victim.
-	case v != nil && v.stage == binding:
+		// Otherwise, the outcome of the binding or of its preparation is outstanding, and bindAnswered
+		// continues with the victim.
+		if v.stage == ended {
+			pr.tellPreempted(r, " (in kube-scheduler memory).")
+			return
+		}
 		pr.expectAnswer(r)
 		pr.binding[v] = r
-		pr.placements.stopBinding(v, errPreempted)
 	default:
 		pr.expectAnswer(r)
 		pr.markLeaving(victim)
@@ -174,7 +176,16 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 
 // stillAwaits reports whether the pod or group that chose a victim still waits for its room.
 func (pr *preemptions) stillAwaits(r *removal) bool {
-	return pr.queue.Get(r.pod) != nil || pr.groupFor(r.pod) != nil
+	if g := pr.groupFor(r.pod); g != nil {
+		for _, g := range g.Tree() {
+			for uid := range g.Members {
+				if pr.pendingItem(uid) != nil {
+					return true
+				}
+			}
+		}
+	}
+	return pr.queue.Get(r.pod) != nil
 }
 
 // settleRemoval counts a finished removal for all preemptors waiting for it.

@@ -159,9 +159,9 @@ func (gs *podGroups) keepOut(g *groups.Group) {
 // are withdrawn in the same step if the pod was deleted, refused or preempted, and its gang is
 // incomplete without the pod and has no bound pod. If an error concerned only this pod, or its node
 // was deleted, the pod is retried and its siblings keep their placements.
-func (gs *podGroups) memberLost(b *placement, why error) {
-	g := gs.groupOf(b.item)
-	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.progress.isStarted(g) {
+func (gs *podGroups) memberLost(item *queue.Item, why error) {
+	g := gs.groupOf(item)
+	if g == nil || why == error(errGroupBroken) || !breaks(why) || gs.progress.isStarted(g) {
 		return
 	}
 

@@ -304,7 +304,9 @@ func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 		by.kind, by.uid = "compositepodgroup", t.root.UID()
 	}
 	lead.takeNominated(plan)
+	t.events.inPostFilter = true // an unbound victim is removed immediately; see handleNoFit
 	victims := t.preemptions.evictPods(slices.Concat(plan.Victims...), by)
+	t.events.inPostFilter = false
 	for _, a := range t.leaves {
 		for _, m := range a.members {
 			m.victims = victims

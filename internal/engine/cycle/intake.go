@@ -145,9 +145,12 @@ func (i *intake) placedPod(pod, old *v1.Pod) {
 	if b := i.placements.byPod[pod.UID]; b != nil {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
 			i.placements.confirmBound(b)
-		} else { // another client bound the pod, or the pod has ended
+		} else if pod.Spec.NodeName != "" { // another client bound the pod
 			i.endPlacement(pod.UID, ErrBoundElsewhere)
 		}
+	}
+	if pod.Spec.NodeName == "" { // it has ended without a node, and its group has lost it
+		i.endPlacement(pod.UID, ErrGone)
 	}
 	resizes := i.preempts(pod)
 	if !resizes || i.pendingItem(pod.UID) != nil {
@@ -216,9 +219,13 @@ func (i *intake) dropPending(uid types.UID) {
 // endPlacement ends the placement, if any, of a pod deleted or bound by another client. Its
 // reservations are released immediately, or after the last outcome of its outstanding actions.
 func (i *intake) endPlacement(uid types.UID, why *Fault) {
+	item := i.queue.Get(uid)
 	if b := i.placements.abandonPod(uid, why); b != nil {
+		item = b.item
 		i.preemptions.forgetVictim(uid)
-		i.podGroups.memberLost(b, why)
+	}
+	if item != nil && len(i.placements.byPod) > 0 { // even if the pod had lost its placement before
+		i.podGroups.memberLost(item, why)
 	}
 }
 

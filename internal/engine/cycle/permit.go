@@ -137,6 +137,7 @@ func (ps *placements) permitRejected(e PermitRejected) {
 		return
 	}
 	if e.Preempted {
+		b.permit.preempted = true
 		ps.stopPreparation(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
 		return
 	}

@@ -109,6 +109,8 @@ type permitHold struct {
 	pending map[string]wait // waits by plugin, without the plugins that allowed the pod; empty once the wait is over
 	verdict *rejection      // a plugin's verdict, if it rejected the pod
 	over    bool
+
+	preempted bool // a plugin preempted the pod, without a verdict
 }
 
 // wait is one plugin's wait: its maximum duration, and the resulting deadline.
@@ -201,8 +203,8 @@ type placementListener interface {
 	requeuePlacement(b *placement, why error)
 	// noteBound: the pod is bound.
 	noteBound(b *placement)
-	// bindAnswered: a binding is over, whatever its outcome. It is called after requeuePlacement or
-	// noteBound.
+	// bindAnswered: a binding is over, or its preparation has failed. It is called after
+	// requeuePlacement or noteBound.
 	bindAnswered(b *placement)
 }
 

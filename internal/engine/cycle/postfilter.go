@@ -88,9 +88,7 @@ func (s *attempts) giveBackDevices(a *podAttempt, plugin plugins.ClaimReleaser) 
 		uid, ended := a.Pod.UID, func(Outcome) {}
 		if claim, ok := s.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
 			if group, ok := plugins.GroupOf(claim); ok {
-				claims, name := s.placements.claims, nameOf(claim)
-				claims.releasing[name] = group.UID
-				ended = func(o Outcome) { claims.releaseEnded(name, o) }
+				ended = s.placements.claims.beginRelease(nameOf(claim), group.UID)
 			}
 		}
 		ticket := s.issueHandled(nil, func(o Outcome) {
