@@ -12,8 +12,13 @@ import (
 )
 
 const (
-	// largestReview is larger than two objects of the maximum size in etcd, as JSON.
-	largestReview = 16 << 20
+	// largestReview is larger than two objects of the maximum size in etcd, as JSON, in which some
+	// characters take six bytes.
+	largestReview = 20 << 20
+	// mostElements is larger than the number of list elements of any two objects in etcd. A
+	// container can take two bytes in a review, and 408 bytes in memory, so reviews with more than
+	// manyElements have an additional lane.
+	manyElements, mostElements = 5_000, 500_000
 	// smallReview is larger than nearly every review of a pod.
 	smallReview = 256 << 10
 	// streams limits the streams of one connection. An API server that needs more opens another
@@ -34,11 +39,30 @@ var errBusy = errors.New("too many reviews are under way; try again in a second"
 
 // lanes bound the number of concurrent reviews, and so their memory. Small and large reviews have
 // separate lanes, so that a few large or slow reviews do not delay reviews of pods. The bodies in
-// flight total at most 128 × 256 KiB and 4 × 16 MiB, that is, 96 MiB.
-type lanes struct{ small, large *lane }
+// flight total at most 128 × 256 KiB and 4 × 20 MiB, that is, 112 MiB.
+type lanes struct{ small, large, many *lane }
 
 // newLanes returns empty lanes. Their capacities follow from the sizes of reviews; see lanes.
-func newLanes() *lanes { return &lanes{small: newLane(128, 64), large: newLane(4, 2)} }
+func newLanes() *lanes {
+	return &lanes{small: newLane(128, 64), large: newLane(4, 2), many: newLane(1, 1)}
+}
+
+// elementsIn returns the number of list elements in a JSON text, apart from strings and from the
+// first of each list.
+func elementsIn(body []byte) (n int) {
+	inString := false
+	for i := 0; i < len(body)-1; i++ {
+		switch {
+		case inString && body[i] == '\\':
+			i++
+		case body[i] == '"':
+			inString = !inString
+		case !inString && body[i] == ',' && body[i+1] != '"':
+			n++
+		}
+	}
+	return n
+}
 
 // laneFor returns the lane for a review of the announced Content-Length, and its maximum length. A
 // review of unknown length counts as large.

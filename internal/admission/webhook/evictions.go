@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,9 @@ import (
 
 // mostHeld bounds the remembered evictions. Beyond it, evictions are admitted.
 const mostHeld = 20_000
+
+// longestKey and longestMessage bound the memory for one eviction. No pod has a longer name.
+const longestKey, longestMessage = 63 + 1 + 253, 512
 
 // evictions holds evictions until the controller has started a replacement. Every failure admits
 // the eviction: without the guard, it would have been made.
@@ -108,6 +112,9 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 		return e.admit("exempt"), nil
 	}
 	key := request.Namespace + "/" + request.Name
+	if len(key) > longestKey { // the API server calls admission before it looks for the pod
+		return e.admit("unguarded"), nil
+	}
 	seen, answer := e.begin(key, request.Namespace)
 	if answer != nil {
 		return answer, nil
@@ -160,7 +167,7 @@ func (e *evictions) judgeEviction(ctx context.Context, request *admissionv1.Admi
 // hold refuses an eviction for now. No delay is suggested: client-go would repeat the request
 // within the same call, out of the evictor's control.
 func (e *evictions) hold(seen *sighting, message string) *admissionv1.AdmissionResponse {
-	seen.message = message
+	seen.message = strings.Clone(strings.ToValidUTF8(message[:min(len(message), longestMessage)], ""))
 	e.metrics.evictions.WithLabelValues("held").Inc()
 	return denyResponse(apierrors.NewTooManyRequests(message, 0).Status())
 }

@@ -95,6 +95,16 @@ func (w *Webhook) answerReview(out http.ResponseWriter, request *http.Request,
 	if int64(len(body)) > longest {
 		return review, nil, badRequest{fmt.Errorf("review of more than %d bytes", longest)}
 	}
+	if elements := elementsIn(body); elements > manyElements {
+		if elements > mostElements {
+			return review, nil, badRequest{fmt.Errorf("review of more than %d list elements", mostElements)}
+		}
+		leave, err := w.lanes.many.takeRoom(ctx, guard.Source(request.RemoteAddr))
+		if err != nil {
+			return review, nil, err
+		}
+		defer leave()
+	}
 	if err := json.Unmarshal(body, &review); err != nil {
 		return review, nil, badRequest{fmt.Errorf("read the review: %w", err)}
 	}

@@ -184,6 +184,7 @@ func (c *Core) do(t *target, kind string, object metav1.Object, action func(resp
 	}
 	pace := t.paces[key]
 	if pace == nil {
+		maps.DeleteFunc(t.paces, func(_ string, p *pacing.Pace) bool { return c.now.Sub(p.Next) >= keptFor })
 		pace = &pacing.Pace{}
 		t.paces[key] = pace
 	}
@@ -235,11 +236,17 @@ func (c *Core) answered(e Answered) {
 		}
 	}
 
+	// If the watch has shown the deletion before the response, the object stays deleted.
+	_, created := action.(Create)
 	switch written := e.Written.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
-		c.seeRequest(written)
+		if c.requests.has(written) {
+			c.seeRequest(written)
+		}
 	case *lifecyclev1alpha1.Eviction:
-		c.seeEviction(written)
+		if created || c.evictions.has(written) {
+			c.seeEviction(written)
+		}
 	}
 }
 

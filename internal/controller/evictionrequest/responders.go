@@ -20,6 +20,7 @@ const Imperative = lifecyclev1alpha1.EvictionResponderImperativeEviction
 const (
 	imperativePriority = 100
 	mostRequesters     = 100 // bound on entries of a status
+	mostLabels         = 500 // of an Eviction, beyond which past requesters could make it too large to be written
 )
 
 // responders returns the responders of an Eviction in the order of their turns. They are taken from

@@ -95,7 +95,7 @@ func (c *Core) followActive(t *target, next *lifecyclev1alpha1.Eviction, active 
 	status := statusOf(s, active.Name)
 	// A responder without a heartbeat is timed from the start of its turn.
 	beat := ptr.Deref(status.HeartbeatTime, ptr.Deref(status.StartTime, metav1.Time{})).Time
-	switch silent := c.wall().Sub(beat); {
+	switch silent := max(c.wall().Sub(beat), 0); {
 	case status.CompletionTime != nil:
 		c.passOn(t, next, active, lifecyclev1alpha1.ResponderStateCompleted)
 		return

@@ -47,10 +47,16 @@ func (b *table[T]) see(o T, t *target) {
 
 // gone removes an object, unless another object has its name now.
 func (b *table[T]) gone(o T) {
-	if t := b.at[nameOf(o)]; t != nil && b.held(t)[nameOf(o)].GetUID() == o.GetUID() {
+	if t := b.at[nameOf(o)]; b.has(o) {
 		b.remove(nameOf(o))
 		b.look(t)
 	}
+}
+
+// has reports whether the object exists, in any version.
+func (b *table[T]) has(o T) bool {
+	t := b.at[nameOf(o)]
+	return t != nil && b.held(t)[nameOf(o)].GetUID() == o.GetUID()
 }
 
 // remove deletes the object of that name, which must exist.

@@ -288,7 +288,7 @@ func (c *Core) newEviction(t *target) *lifecyclev1alpha1.Eviction {
 func (t *target) labels(e *lifecyclev1alpha1.Eviction) *lifecyclev1alpha1.Eviction {
 	roles := t.roles(&e.Status)
 	for name, role := range roles {
-		if e.Labels[name] != role {
+		if e.Labels[name] != role && len(e.Labels) < mostLabels {
 			e = e.DeepCopy()
 			e.Labels = labels.Merge(e.Labels, roles)
 			return e

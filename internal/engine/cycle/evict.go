@@ -58,8 +58,8 @@ func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	switch v := pr.placements.byPod[victim.UID]; {
 	case v != nil && (v.stage == preparing || v.stage == binding):
 		pr.placements.stopBinding(v, errPreempted)
-		// Otherwise, the outcome of the binding or of its preparation is outstanding, and bindAnswered
-		// continues with the victim.
+		// Otherwise, the outcome of the binding or of its preparation is outstanding, and
+		// bindAnswered continues with the victim.
 		if v.stage == ended {
 			pr.tellPreempted(r, " (in kube-scheduler memory).")
 			return

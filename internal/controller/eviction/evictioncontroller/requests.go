@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/admission/evictionguard"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/kube/loglimit"
 	"github.com/berth-k8s/berth/internal/kube/outcome"
@@ -183,7 +184,10 @@ func (r *requests) deletePod(ctx context.Context, a eviction.Delete) error {
 func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
 	return r.client.Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
 		MaxRetries(0).Body(&policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Name.Namespace, Name: a.Name.Name},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.Name.Namespace, Name: a.Name.Name,
+			Annotations: map[string]string{evictionguard.ReplacedAnnotation: "true"}, // the guard must not hold it
+		},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))},
 	}).Do(ctx).Error()
 }

@@ -116,8 +116,8 @@ type tolerations struct {
 	known map[string][]v1.Toleration
 }
 
-// mostShared bounds the number of remembered lists.
-const mostShared = 10_000
+// mostShared bounds the number of remembered lists, and longestShared their length in bytes.
+const mostShared, longestShared = 10_000, 4 << 10
 
 // shareList returns an immutable list equal to the given one, or nil for an empty one. A new list
 // is copied, because the given list may keep a whole page of pods in memory.
@@ -128,6 +128,9 @@ func (t *tolerations) shareList(list []v1.Toleration) []v1.Toleration {
 	var key strings.Builder
 	for i := range list {
 		key.WriteString(list[i].String())
+	}
+	if key.Len() > longestShared {
+		return slices.Clone(list)
 	}
 	if known, ok := t.known[key.String()]; ok {
 		return known
