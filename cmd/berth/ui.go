@@ -190,6 +190,8 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 		return nil, err
 	case slices.ContainsFunc(said.Catalog, func(name string) bool { return name != "-" }):
 		return nil, usagef("on the dashboard, provision --catalog - is the entered catalog: no file is read")
+	case f.namespace != "" && f.namespace != namespace && slices.ContainsFunc(steps, func(s whatif.Step) bool { return s.Deploy != nil }):
+		return nil, usagef("apply -f - is in the namespace of the question: set it there, not by --namespace")
 	}
 	for i := range steps {
 		steps[i].Provision.Within(30 * time.Second) // the plan is proved afterwards

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -166,6 +167,13 @@ func (e *Expander) judge(ctx context.Context, r *grpcplugin.BestOptionsRequest, 
 // interrupted begins the limit in the response to a search ended by the deadline.
 const interrupted = "the deadline ended the search"
 
+// isBusy reports whether the query service asks to try again; a request that is too large lacks the
+// header.
+func isBusy(err error) bool {
+	var refused *connect.Error
+	return errors.As(err, &refused) && refused.Meta().Get("Retry-After") != ""
+}
+
 // query returns the verdict about an option.
 func (e *Expander) query(
 	ctx context.Context, r *grpcplugin.BestOptionsRequest, o *grpcplugin.Option, workloads string, prices *prices,
@@ -181,7 +189,15 @@ func (e *Expander) query(
 	if err != nil {
 		return verdict{err: err}
 	}
-	answer, err := e.berth.Fits(ctx, &berthv1alpha1.FitsRequest{Manifest: text, NodeCount: o.GetNodeCount(), Every: true})
+	ask := &berthv1alpha1.FitsRequest{Manifest: text, NodeCount: o.GetNodeCount(), Every: true}
+	answer, err := e.berth.Fits(ctx, ask)
+	for isBusy(err) && ctx.Err() == nil { // the service answers one long question of a caller at a time
+		select {
+		case <-time.After(50 * time.Millisecond): // a refusal is delayed as well
+		case <-ctx.Done():
+		}
+		answer, err = e.berth.Fits(ctx, ask)
+	}
 	if err != nil {
 		return verdict{err: err}
 	}

@@ -40,17 +40,17 @@ func New(s *queryserver.Server, version string) *mcp.Server {
 	addTool(server, s, "explain", "Why a pod is on its node, or pending, and the changes that help.",
 		func(ctx context.Context, in explain) (string, error) {
 			r, err := s.Explain(ctx, &berthv1alpha1.ExplainRequest{Namespace: in.Namespace, Name: in.Pod, Node: in.Node})
-			return r.GetText(), err
+			return limitsOf(r) + r.GetText(), err
 		})
 
 	addTool(server, s, "pending", "The pending pods by workload and reason, with the smallest change that helps.",
 		func(ctx context.Context, in pending) (string, error) {
 			r, err := s.Pending(ctx, &berthv1alpha1.PendingRequest{Namespace: in.Namespace, Selector: in.Selector})
-			return r.GetText(), err
+			return limitsOf(r) + r.GetText(), err
 		})
 	addTool(server, s, "capacity", "Requested, allocatable and stranded room.", func(ctx context.Context, in capacity) (string, error) {
 		r, err := s.Capacity(ctx, &berthv1alpha1.CapacityRequest{By: in.By})
-		return r.GetText(), err
+		return limitsOf(r) + r.GetText(), err
 	})
 	addTool(server, s, "what_if", "The outcome of operations, in a simulation: drains, cordons, taints, more pods or nodes, "+
 		"new replica counts.",
@@ -58,7 +58,7 @@ func New(s *queryserver.Server, version string) *mcp.Server {
 			r, err := s.WhatIf(ctx, &berthv1alpha1.WhatIfRequest{
 				Namespace: in.Namespace, Operations: in.Operations, Manifest: in.Manifest, Catalog: in.Catalog,
 			})
-			return r.GetText(), err
+			return limitsOf(r) + r.GetText(), err
 		})
 	return server
 }
@@ -125,8 +125,13 @@ func describeFits(r *berthv1alpha1.FitsResponse) string {
 	if r.GetStops() != "" {
 		text += " One more does not fit: " + r.GetStops()
 	}
+	return limitsOf(r) + text
+}
+
+// limitsOf names the limits of an answer, before its text, which may be cut.
+func limitsOf(r interface{ GetBasis() *berthv1alpha1.Basis }) (text string) {
 	for _, reason := range r.GetBasis().GetLimits() {
-		text += " Partial: " + reason + "."
+		text += "Partial: " + reason + ".\n"
 	}
 	return text
 }

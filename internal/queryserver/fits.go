@@ -17,8 +17,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
+	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/question"
@@ -63,7 +65,11 @@ func readDemand(r *berthv1alpha1.FitsRequest) (*demand, error) {
 		}
 
 		nodes := max(int(r.GetNodeCount()), 1)
-		if nodes*len(set.Nodes) > question.MostAddedNodes {
+		size := 0 // of the copies of the nodes
+		for _, model := range set.Nodes {
+			size += nodes * model.Size()
+		}
+		if nodes*len(set.Nodes) > question.MostAddedNodes || size > question.MostTemplates {
 			return nil, fmt.Errorf("node_count %d: must be %d in sum at most", nodes, question.MostAddedNodes)
 		}
 		for i := range nodes {
@@ -138,6 +144,9 @@ func (s *Server) Fits(ctx context.Context, r *berthv1alpha1.FitsRequest) (*berth
 		limit(answer.Basis, narrowed)
 	}
 	answer.Basis.AsOf, answer.Basis.Assumed = timestamppb.Now(), s.assumed.Load().Assumed
+	for _, line := range s.follower.unreadable() {
+		limit(answer.Basis, line)
+	}
 	return answer, nil
 }
 
@@ -159,7 +168,7 @@ func (l *lane) addNodes(d *demand) {
 func (l *lane) resolve(d *demand, namespace string) (models []*v1.Pod, err error) {
 	models = d.pods
 	if d.like != "" {
-		model, err := l.findLike(d.like, namespace)
+		model, err := l.findLike(d, namespace)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +190,8 @@ func (l *lane) resolve(d *demand, namespace string) (models []*v1.Pod, err error
 }
 
 // findLike returns an existing pod, or a new pod of an existing workload.
-func (l *lane) findLike(like, namespace string) (*v1.Pod, error) {
+func (l *lane) findLike(d *demand, namespace string) (*v1.Pod, error) {
+	like := d.like
 	word, name, _ := strings.Cut(like, "/")
 	if slices.Contains([]string{"pod", "pods", "po"}, strings.ToLower(word)) {
 		if p, ok := world.Get[*v1.Pod](l.world, namespace, name); ok {
@@ -192,6 +202,9 @@ func (l *lane) findLike(like, namespace string) (*v1.Pod, error) {
 	} else if of := l.world.Workloads().Named(kind, namespace, name); of != nil {
 		p := of.NewPod()
 		p.Name = name
+		if set, ok := of.Object.(*appsv1.StatefulSet); ok { // the next pod, with its claims
+			p, d.claims = workload.StatefulPod(set, workload.FirstOrdinal(set)+int(ptr.Deref(set.Spec.Replicas, 1)))
+		}
 		return p, nil
 	}
 	return nil, fmt.Errorf("like %q: there is no such object in namespace %s", like, namespace)
@@ -211,19 +224,27 @@ func (l *lane) fits(ctx context.Context, d *demand, namespace string, check func
 	}
 	l.addNodes(d)
 	for _, claim := range d.claims {
+		admission.Claim(claim, l.claims().StorageClass)
 		if _, there := world.Get[*v1.PersistentVolumeClaim](l.world, claim.Namespace, claim.Name); !there {
 			l.world.Put(claim)
 		}
 	}
 
 	answer := &berthv1alpha1.FitsResponse{Basis: &berthv1alpha1.Basis{}, Wanted: int32(d.wanted), Nodes: map[string]int32{}}
-	for range world.InNamespace[*v1.ResourceQuota](l.world, namespace) {
-		limit(answer.Basis, "ResourceQuotas of namespace "+namespace+" are not counted: ask for a forecast of add-pods")
-		break
-	}
-	for range world.InNamespace[*v1.LimitRange](l.world, namespace) {
-		limit(answer.Basis, "LimitRanges of namespace "+namespace+" are not applied: ask for a forecast of add-pods")
-		break
+	asked := map[string]bool{}
+	for _, p := range models {
+		if asked[p.Namespace] {
+			continue
+		}
+		asked[p.Namespace] = true
+		for range world.InNamespace[*v1.ResourceQuota](l.world, p.Namespace) {
+			limit(answer.Basis, "ResourceQuotas of namespace "+p.Namespace+" are not counted: ask for a forecast of add-pods")
+			break
+		}
+		for range world.InNamespace[*v1.LimitRange](l.world, p.Namespace) {
+			limit(answer.Basis, "LimitRanges of namespace "+p.Namespace+" are not applied: ask for a forecast of add-pods")
+			break
+		}
 	}
 	wanted := cmp.Or(d.wanted, question.MostAddedPods)
 	for i := range wanted {

@@ -85,7 +85,7 @@ func TestReviewsOfManyObjectsTakeBoundedMemory(t *testing.T) {
 		}
 	}()
 	var reviews sync.WaitGroup
-	for range 32 { // half of what one source may have under way
+	for range 32 { // half of what one source may have in progress
 		reviews.Go(func() { post(handler, mutatePath, body) })
 	}
 	reviews.Wait()

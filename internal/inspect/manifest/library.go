@@ -6,6 +6,7 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -39,7 +40,13 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 	var document yaml.Node
 	// The library may report a line beyond the end of the file; clamp it.
 	last := line + int32(strings.Count(strings.TrimSuffix(text, "\n"), "\n"))
-	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+	decoder := yaml.NewDecoder(strings.NewReader(text))
+	err := decoder.Decode(&document)
+	if err == nil {
+		if more := (yaml.Node{}); decoder.Decode(&more) == nil && len(more.Content) > 0 { // such as --- {a: b}
+			return &fault{min(line+int32(more.Line)-1, last), "a second document: put --- on a line of its own before it"}
+		}
+	} else if !errors.Is(err, io.EOF) {
 		f := syntaxFault(err, line)
 		f.line = min(f.line, last)
 		return f
@@ -225,6 +232,9 @@ func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Nod
 				return err
 			}
 			name := from.Content[i]
+			if name.Tag == "!!merge" { // YAML merges these keys as well
+				return errors.New("<<: may not merge a mapping that has a << itself: write its keys out")
+			}
 			// Keys of the mapping itself, and of mappings merged before, take precedence.
 			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" || has[name.Value] {
 				continue

@@ -37,6 +37,9 @@ type parser struct {
 	lenient bool
 	// namespace is the namespace of objects without one.
 	namespace string
+	// head is the head of the last List, and of has the kind and the version of its items.
+	head string
+	of   [2]string
 }
 
 // parseChunk reads one chunk, the order-th of the input. It returns several results for a List not
@@ -62,13 +65,17 @@ func (p *parser) parseChunk(c chunk, order int32) []found {
 		}
 	}
 
-	all := p.parseObjects(root, c.head, order)
+	if c.head != p.head { // once per List, because the search reads all of the head
+		p.head = c.head
+		p.of[0], p.of[1] = ofList(c.head)
+	}
+	all := p.parseObjects(root, p.of, order)
 	// Lines identify objects in messages, unless all objects are on one line, as printed by kubectl
 	// get --raw.
 	if c.json && c.item && !strings.Contains(c.text, "\n") {
 		for i := range all {
 			if len(all[i].problems) > 0 {
-				all[i].name = p.nameOf(root, c.head)
+				all[i].name = p.nameOf(root, p.of[0])
 			}
 		}
 	}
@@ -77,12 +84,9 @@ func (p *parser) parseChunk(c chunk, order int32) []found {
 }
 
 // nameOf returns the kind and the name of an object, as far as they are known: "Pod default/web-0".
-func (p *parser) nameOf(n int32, head string) string {
+func (p *parser) nameOf(n int32, kindName string) string {
 	t := &p.tree
-	kindName := t.textOf(n, "kind")
-	if kindName == "" {
-		kindName, _ = ofList(head)
-	}
+	kindName = cmp.Or(t.textOf(n, "kind"), kindName)
 	metadata := t.childOf(n, "metadata")
 	if metadata == 0 {
 		return kindName
@@ -103,9 +107,9 @@ func (p *parser) readTree(c chunk) bool {
 	return parseBlock(&p.tree, c.text, c.line)
 }
 
-// parseObjects reads an object, or the objects of a List, which may be nested. head is the text
-// before the items of the enclosing List; a typed list names its items' kind only there.
-func (p *parser) parseObjects(n int32, head string, order int32) []found {
+// parseObjects reads an object, or the objects of a List, which may be nested. of is the
+// kind and the version that the enclosing List implies.
+func (p *parser) parseObjects(n int32, of [2]string, order int32) []found {
 	t := &p.tree
 	if t.nodes[n].kind != mappingNode {
 		// kubectl also ignores an empty document or null.
@@ -118,14 +122,14 @@ func (p *parser) parseObjects(n int32, head string, order int32) []found {
 	kindName, apiVersion := t.textOf(n, "kind"), t.textOf(n, "apiVersion")
 	// Items of a typed list, as in a raw response of the API server, omit both.
 	if kindName == "" && apiVersion == "" {
-		kindName, apiVersion = ofList(head)
+		kindName, apiVersion = of[0], of[1]
 	}
 
 	if items := t.childOf(n, "items"); items != 0 && strings.HasSuffix(kindName, "List") {
 		var all []found
-		head := "kind: " + kindName + "\napiVersion: " + apiVersion + "\n"
+		of := [2]string{strings.TrimSuffix(kindName, "List"), apiVersion}
 		for c := t.nodes[items].first; c != 0; c = t.nodes[c].next {
-			all = append(all, p.parseObjects(c, head, order)...)
+			all = append(all, p.parseObjects(c, of, order)...)
 		}
 		return all
 	}

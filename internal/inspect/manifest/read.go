@@ -187,12 +187,23 @@ const isTemplate = "an unrendered Helm template: render it first, with `helm tem
 // fault on a line with an action, or a syntax error and any action. Other chunks keep their faults,
 // because annotations may contain templates of other programs.
 func nameTemplate(c chunk, all []found) []found {
+	if !slices.ContainsFunc(all, func(f found) bool { return len(f.problems) > 0 }) {
+		return all
+	}
+	var actions []int32 // in ascending order
+	for i, line := range strings.Split(c.text, "\n") {
+		if strings.Contains(line, "{{") {
+			actions = append(actions, c.line+int32(i))
+		}
+	}
 	for _, f := range all {
 		for _, p := range f.problems {
-			for i, line := range strings.Split(c.text, "\n") {
-				if at := c.line + int32(i); strings.Contains(line, "{{") && (p.path == "" || p.line == at) {
-					return []found{{problems: []problem{{line: at, text: isTemplate}}}}
-				}
+			at, is := slices.BinarySearch(actions, p.line)
+			if p.path == "" {
+				at, is = 0, len(actions) > 0
+			}
+			if is {
+				return []found{{problems: []problem{{line: actions[at], text: isTemplate}}}}
 			}
 		}
 	}

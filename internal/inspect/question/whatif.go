@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -32,6 +34,7 @@ const (
 	mostApplied    = 4 // number of times the manifest is read
 	MostAddedNodes = 10_000
 	MostAddedPods  = 100_000
+	MostTemplates  = 64 << 20 // encoded bytes; in memory a pod can take forty times as much
 )
 
 // WhatIf is the request for a forecast by a remote caller, with the contents of its files. It is
@@ -141,14 +144,21 @@ func (q *WhatIf) ReadApplied(files []string, over *manifest.Set) (*manifest.Set,
 // EstimatePods estimates the number of pods in the expanded manifests before any pod is created. A
 // manifest of a kilobyte can request a billion pods.
 func EstimatePods(set *manifest.Set) int {
-	sum := addSaturating(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
+	sum, size := len(set.Pods), 0 // size of the objects, of which each pod copies a part
 	for _, object := range set.Controllers() {
-		if l := workload.Of(object); l.Replicas != nil {
-			sum = addSaturating(sum, int(*l.Replicas))
+		n := 0
+		switch o := object.(type) {
+		case *batchv1.Job:
+			n = int(ptr.Deref(o.Spec.Parallelism, 1))
+		case *appsv1.DaemonSet:
+			n = len(set.Nodes)
+		default:
+			n = int(ptr.Deref(workload.Of(o).Replicas, 0))
 		}
+		sum, size = addSaturating(sum, n), addSaturating(size, n*object.(interface{ Size() int }).Size())
 	}
-	for _, j := range set.Jobs {
-		sum = addSaturating(sum, int(ptr.Deref(j.Spec.Parallelism, 1)))
+	if size > MostTemplates {
+		sum = max(sum, MostAddedPods+1)
 	}
 	return sum
 }
