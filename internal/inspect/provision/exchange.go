@@ -6,7 +6,6 @@ package provision
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -308,8 +307,8 @@ func waitingNames(w *simulate.World) map[simulate.Name]bool {
 	return names
 }
 
-// isPrice excludes negative and infinite numbers, and NaN.
-func isPrice(amount float64) bool { return amount >= 0 && !math.IsInf(amount, 1) }
+// isPrice excludes NaN, negative numbers, and numbers too large for the price of a node.
+func isPrice(amount float64) bool { return amount >= 0 && amount < 1e9 }
 
 // priceOf returns the hourly cost of an existing node: by its annotation, or by the offer of its
 // type, zone and capacity type. An annotation without a price leaves it unknown.

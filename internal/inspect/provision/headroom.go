@@ -44,8 +44,10 @@ type capacityBuffer struct {
 
 // keeper collects the ReplicaSets of placeholders.
 type keeper struct {
-	sets  []*appsv1.ReplicaSet
-	notes []string
+	sets    []*appsv1.ReplicaSet
+	notes   []string
+	buffers int             // placeholders of CapacityBuffers
+	taken   map[string]bool // NAMESPACE/NAME of all workloads
 }
 
 // KeepRoom adds placeholders to a world: for the share [Options.Headroom] of the replicas of all
@@ -54,7 +56,10 @@ type keeper struct {
 //
 //	Headroom 0.1, Deployments with 24 and 6 replicas: 2 placeholders like the first, 1 like the second
 func (o *Options) KeepRoom(w *simulate.World) (*simulate.Done, error) {
-	k, set := &keeper{}, w.Manifests()
+	k, set := &keeper{taken: map[string]bool{}}, w.Manifests()
+	for _, object := range set.Controllers() {
+		k.taken[object.GetNamespace()+"/"+object.GetName()] = true
+	}
 	placed := map[string]int{} // by namespace
 	for _, n := range w.Cluster().SortedNodes() {
 		for _, p := range n.Pods {
@@ -65,7 +70,9 @@ func (o *Options) KeepRoom(w *simulate.World) (*simulate.Done, error) {
 	for _, object := range set.Controllers() {
 		if l := workload.Of(object); l.Replicas != nil && metav1.GetControllerOfNoCopy(object) == nil {
 			// Any tenant may ask for billions of replicas that do not run.
-			share += o.Headroom * float64(min(int(*l.Replicas), placed[object.GetNamespace()]))
+			count := min(int(*l.Replicas), placed[object.GetNamespace()])
+			placed[object.GetNamespace()] -= count
+			share += o.Headroom * float64(count)
 			k.keep(object.GetNamespace(), l.Template, int32(share))
 			share -= math.Trunc(share)
 		}
@@ -129,9 +136,10 @@ func (k *keeper) keepBuffer(set *manifest.Set, d manifest.Document) error {
 			count = int32(min(int64(count), limit.MilliValue()/request.MilliValue()))
 		}
 	}
-	if count > mostPlaceholders {
+	if k.buffers+int(count) > mostPlaceholders {
 		return fmt.Errorf("%s: %d pods are too many", name, count)
 	}
+	k.buffers += int(max(count, 0))
 	k.keep(namespace, template, count)
 	return nil
 }
@@ -154,6 +162,9 @@ func (k *keeper) keep(namespace string, template *v1.PodTemplateSpec, count int3
 		return
 	}
 	name := fmt.Sprintf("%s-%d", placeholder, len(k.sets))
+	for k.taken[namespace+"/"+name] { // any tenant may use the name
+		name += "-0"
+	}
 	labels := map[string]string{"app": name}
 	s := template.Spec.DeepCopy()
 	s.PriorityClassName, s.Priority, s.PreemptionPolicy = placeholder, nil, nil

@@ -258,7 +258,7 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		best, stuck, err := r.proveBest(drafts)
+		best, stuck, err := r.proveBest(drafts, names)
 		switch {
 		case err != nil:
 			return nil, err
@@ -282,9 +282,13 @@ func (r *replacer) replaceMany(names []string) (left []string, err error) {
 // proveBest returns the exchange that saves the most according to its proof, or nil. If a node
 // cannot be emptied, it returns such nodes instead. It proves drafts in order until the others
 // cannot save much more.
-func (r *replacer) proveBest(drafts []*Exchange) (best *Exchange, stuck map[string]string, err error) {
+func (r *replacer) proveBest(drafts []*Exchange, names []string) (best *Exchange, stuck map[string]string, err error) {
+	cost := 0.0 // without nodes that stay, whose kubelets may name any price
+	for _, name := range names {
+		cost += r.old[name].price
+	}
 	for _, e := range drafts {
-		if e.Hour < worthwhile*r.out.Before || r.whyUnprofitable(e) != "" ||
+		if e.Hour < worthwhile*cost || r.whyUnprofitable(e) != "" ||
 			best != nil && (r.o.timeIsUp() || r.net(best) > (1-2*worthwhile)*r.net(e)) {
 			continue
 		}
@@ -304,7 +308,9 @@ func (r *replacer) commit(e *Exchange) {
 	e.Pays = func(stay []string) bool {
 		less := *e
 		for _, name := range stay {
-			less.Hour -= r.old[name].price
+			if old := r.old[name]; old != nil { // kubelets can write notes on other nodes
+				less.Hour -= old.price
+			}
 		}
 		return less.Hour > tiny && r.whyUnprofitable(&less) == ""
 	}

@@ -263,7 +263,8 @@ func (r *Roller) Wake() (at time.Time, ok bool) {
 // noteOf returns a node's note. ok is false if the annotation is missing or invalid.
 func (r *Roller) noteOf(n *v1.Node) (note RollNote, ok bool) {
 	ok = json.Unmarshal([]byte(n.Annotations[RollAnnotation]), &note) == nil
-	return note, ok && note.Remove == r.exchanges()
+	// Kubelets can write notes; a year above 9999 could not be read again.
+	return note, ok && note.Remove == r.exchanges() && note.Begun.UTC().Year() < 9999
 }
 
 // nodes returns the selected nodes. They are read from the cluster each time, because nodes appear

@@ -247,6 +247,11 @@ func (r *Roller) settleBought() bool {
 	if !r.exchanges() || r.stopped == interrupted || r.options.DryRun {
 		return true
 	}
+	for key, c := range r.claims { // a purchase in flight is not listed yet
+		if strings.HasPrefix(key, "buy ") && c.ticket != 0 {
+			return false
+		}
+	}
 	settled, used, keep := true, r.cluster.holding(), map[string]bool{}
 	for _, n := range r.cluster.nodes() {
 		claim, _ := claimOf(n)

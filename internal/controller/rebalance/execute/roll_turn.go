@@ -145,7 +145,7 @@ func (r *Roller) answered(e Answered) {
 		case e.Outcome == response.OK:
 			write.again(r.now, 0)
 		case e.Outcome == response.Refused:
-			write.ticket = 0
+			write.again(r.now, 0)
 			delete(r.wanted, name)
 			r.stop(fmt.Sprintf("node %s cannot be updated: %s", name, e.Message))
 		default:
@@ -250,6 +250,8 @@ func (r *Roller) proceed() {
 	case turnClosing:
 		if r.settled() && !(r.exchanges() && r.wantTurn() && !r.settled()) {
 			r.empty(turnEmptying)
+		} else if r.exchanges() && r.overdue(r.options.Timeout) {
+			r.stop(fmt.Sprintf("not all nodes could be cordoned within %s", r.options.Timeout))
 		}
 	case turnOpening:
 		if r.settled() {
