@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 	"github.com/berth-k8s/berth/internal/scheduler/outoftree"
 	"github.com/berth-k8s/berth/internal/scheduler/reload"
@@ -74,11 +75,8 @@ func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) 
 }
 
 // plainProfiles returns the profiles without the live scheduler's additions.
-func (l *loaded) plainProfiles() (all []*plugins.Profile) {
-	for _, profile := range l.profiles {
-		all = append(all, profile.Profile)
-	}
-	return all
+func (l *loaded) plainProfiles() []*plugins.Profile {
+	return rules.Mapped(l.profiles, func(p cycle.Profile) *plugins.Profile { return p.Profile })
 }
 
 // usePlugins starts the plugins and attaches them to the scheduler.

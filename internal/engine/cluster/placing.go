@@ -132,10 +132,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 
 // addStray keeps a pod on an unknown node: watches of pods and nodes are not synchronized.
 func (c *Cluster) addStray(p *Pod) {
-	if c.strays[p.NodeName] == nil {
-		c.strays[p.NodeName] = map[types.UID]*Pod{}
-	}
-	c.strays[p.NodeName][p.UID] = p
+	rules.Inner(c.strays, p.NodeName)[p.UID] = p
 }
 
 // attachPod adds a placed pod to its node, and detachPod removes it. They maintain only the sums

@@ -69,10 +69,7 @@ func (p Port) String() string {
 
 // portsOf lists the host ports of a pod.
 func portsOf(pod *v1.Pod) *Ports {
-	var list []Port
-	for _, p := range rules.HostPorts(pod) {
-		list = append(list, PortOf(&p))
-	}
+	list := rules.Mapped(rules.HostPorts(pod), func(p v1.ContainerPort) Port { return PortOf(&p) })
 	if list == nil {
 		return nil
 	}
@@ -80,9 +77,7 @@ func portsOf(pod *v1.Pod) *Ports {
 		return cmp.Or(cmp.Compare(a.sortKey(), b.sortKey()), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.IP, b.IP))
 	})
 	ports := &Ports{List: slices.Compact(list)}
-	for _, p := range ports.List {
-		ports.keys = append(ports.keys, p.sortKey())
-	}
+	ports.keys = rules.Mapped(ports.List, Port.sortKey)
 	return ports
 }
 

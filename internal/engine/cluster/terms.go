@@ -267,18 +267,14 @@ func (t *Terms) affinity(nodes *v1.NodeAffinity) *v1.Affinity {
 	return a
 }
 
-func writtenTerms(terms []Term) (list []v1.PodAffinityTerm) {
-	for i := range terms {
-		list = append(list, terms[i].written())
-	}
-	return list
+func writtenTerms(terms []Term) []v1.PodAffinityTerm {
+	return rules.Mapped(terms, func(t Term) v1.PodAffinityTerm { return t.written() })
 }
 
-func writtenWeighted(terms []WeightedTerm) (list []v1.WeightedPodAffinityTerm) {
-	for i := range terms {
-		list = append(list, v1.WeightedPodAffinityTerm{Weight: terms[i].Weight, PodAffinityTerm: terms[i].written()})
-	}
-	return list
+func writtenWeighted(terms []WeightedTerm) []v1.WeightedPodAffinityTerm {
+	return rules.Mapped(terms, func(t WeightedTerm) v1.WeightedPodAffinityTerm {
+		return v1.WeightedPodAffinityTerm{Weight: t.Weight, PodAffinityTerm: t.written()}
+	})
 }
 
 // written returns the API form of a term that is completely represented by its parsed form.

@@ -160,12 +160,7 @@ func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 		}
 	}
 
-	sets := []*configv1.PluginSet{&profile.Plugins.MultiPoint}
-	for _, point := range plugins.AllPoints {
-		sets = append(sets, pluginSet(profile.Plugins, point))
-	}
-
-	for _, set := range sets {
+	for _, set := range allSets(profile.Plugins) {
 		set.Enabled = slices.DeleteFunc(set.Enabled, func(p configv1.Plugin) bool { return foreign(p.Name) })
 		set.Disabled = slices.DeleteFunc(set.Disabled, func(p configv1.Plugin) bool { return foreign(p.Name) })
 	}

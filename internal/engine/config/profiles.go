@@ -14,6 +14,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // makeProfiles creates the file's plugins, and notes its ineffective fields. It skips a profile
@@ -109,16 +110,18 @@ func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, opti
 
 // enabledNames lists the plugins that are enabled anywhere, with repetitions.
 func enabledNames(p *configv1.Plugins) (names []string) {
-	sets := []*configv1.PluginSet{&p.MultiPoint}
-	for _, point := range plugins.AllPoints {
-		sets = append(sets, pluginSet(p, point))
-	}
-	for _, set := range sets {
+	for _, set := range allSets(p) {
 		for _, plugin := range set.Enabled {
 			names = append(names, plugin.Name)
 		}
 	}
 	return names
+}
+
+// allSets returns MultiPoint and the plugin sets of all points.
+func allSets(p *configv1.Plugins) []*configv1.PluginSet {
+	atPoint := func(point plugins.Point) *configv1.PluginSet { return pluginSet(p, point) }
+	return append([]*configv1.PluginSet{&p.MultiPoint}, rules.Mapped(plugins.AllPoints, atPoint)...)
 }
 
 // outsideArgs returns an out-of-tree plugin's arguments in the profile, undecoded.

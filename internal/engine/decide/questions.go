@@ -10,6 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // appliesTo reports whether a filter or scorer can have any effect on the pod.
@@ -233,10 +234,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 
 // addScores adds the scores of scorers that groups cannot express.
 func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []int32, totals, fines []int64) error {
-	feasible := make([]*cluster.Node, len(nodes))
-	for i, node := range nodes {
-		feasible[i] = d.c.Nodes[node]
-	}
+	feasible := rules.Mapped(nodes, func(node int32) *cluster.Node { return d.c.Nodes[node] })
 	for _, s := range scorers {
 		scores, fine, err := ScoresOf(s.Scorer, d.c, p, feasible)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Best returns all nodes that Decide may choose for a pending pod without a nominated node, sorted
@@ -40,21 +41,13 @@ func (d *Decider) Best(p *cluster.Pod) ([]*cluster.Node, error) {
 	if failed {
 		return d.tiesPlainly(p)
 	}
-	var ties []*cluster.Node
-	for _, node := range r.listTies() {
-		ties = append(ties, d.c.Nodes[node])
-	}
-	return ties, nil
+	return rules.Mapped(r.listTies(), func(node int32) *cluster.Node { return d.c.Nodes[node] }), nil
 }
 
 // tiesPlainly is the variant of Best for pods that cannot be decided from a ranking.
 func (d *Decider) tiesPlainly(p *cluster.Pod) ([]*cluster.Node, error) {
 	e := d.plain.evaluateInAttempt(p)
-	var ties []*cluster.Node
-	for _, v := range e.Best() {
-		ties = append(ties, v.Node)
-	}
-	return ties, e.Err
+	return rules.Mapped(e.Best(), func(v *NodeVerdict) *cluster.Node { return v.Node }), e.Err
 }
 
 // preferredNode returns the node named by Prefer for a pod, or none.

@@ -211,11 +211,8 @@ func (r *Request) isDelayed() bool {
 }
 
 // Failures returns the members' failures, in order; SetFailures restores them.
-func (r *Request) Failures() (failures []*decide.Failure) {
-	for _, m := range r.Members {
-		failures = append(failures, m.Failure)
-	}
-	return failures
+func (r *Request) Failures() []*decide.Failure {
+	return rules.Mapped(r.Members, func(m *Member) *decide.Failure { return m.Failure })
 }
 
 // SetFailures sets the members' failures.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // RoomMaker plans evictions for a group that does not fit. All removals and placements are
@@ -152,7 +153,7 @@ func (p *Prospect) MayCostLess(than [][]*cluster.Pod) bool { return costOf(than)
 // judged only by room, the fullest first. If leave is set, domains where less important pods must
 // leave come first. If there is no such domain, the result is the domain with the most room, which
 // serves to explain the failure.
-func (a *Attempt) ListProspects(domains []string, leave bool) (list []Prospect) {
+func (a *Attempt) ListProspects(domains []string, leave bool) []Prospect {
 	d, mayLeave := a.domains, leaveRule(nil)
 	if leave {
 		mayLeave = a.rooms.victimRule()
@@ -164,8 +165,5 @@ func (a *Attempt) ListProspects(domains []string, leave bool) (list []Prospect) 
 	if len(promising) == 0 {
 		promising = []domainBound{{domain: d.findRoomiest(domains)}}
 	}
-	for _, b := range promising {
-		list = append(list, Prospect{b.domain, d.fills.withAll(b.domain), b})
-	}
-	return list
+	return rules.Mapped(promising, func(b domainBound) Prospect { return Prospect{b.domain, d.fills.withAll(b.domain), b} })
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Tentative counts members on nodes in the cluster model itself, so that each decision sees earlier
@@ -98,11 +99,7 @@ func (t *Tentative) fitsAgain(m *Member, plain *decide.Plain) bool {
 
 // listPlaces returns the current places of members.
 func (t *Tentative) listPlaces() []Place {
-	places := make([]Place, 0, len(t.placed))
-	for _, m := range t.placed {
-		places = append(places, Place{m, m.Found})
-	}
-	return places
+	return rules.Mapped(t.placed, func(m *Member) Place { return Place{m, m.Found} })
 }
 
 // protectMember prevents later members, with a priority of at most highest, from choosing a just

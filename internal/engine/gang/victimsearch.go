@@ -303,11 +303,7 @@ func (c *victimSearch) sortForReprieve(units [][]*cluster.Pod) {
 // members on the unit's nodes move. If this fails and the members differ, all members are placed
 // again, in any order, unless their total request exceeds the free room.
 func (c *victimSearch) reprieve(unit []*cluster.Pod, gone *RemovedPods, together amounts) bool {
-	var nodes []*cluster.Node
-	for _, p := range unit {
-		nodes = append(nodes, gone.NodeOf(p))
-	}
-	moving := c.takeFrom(nodes)
+	moving := c.takeFrom(rules.Mapped(unit, gone.NodeOf))
 	gone.Restore(unit)
 	c.bound.addEffort(costOfRemoval * len(unit))
 

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // State reads the events that bring another core to the state at one moment, in an order that does
@@ -250,10 +251,7 @@ func (k *known) noteEvent(e cycle.Event, written []byte) {
 		delete(k.shown, e.Kind)
 	case cycle.Seen:
 		name := cluster.Name{Namespace: e.Object.GetNamespace(), Name: e.Object.GetName()}
-		if k.objects[e.Kind] == nil {
-			k.objects[e.Kind] = map[cluster.Name]string{}
-		}
-		k.objects[e.Kind][name] = string(written)
+		rules.Inner(k.objects, e.Kind)[name] = string(written)
 		// A list is in progress.
 		if k.shown[e.Kind] != nil {
 			k.shown[e.Kind][name] = true

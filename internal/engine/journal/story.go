@@ -18,6 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Story prints the history of one pod: its changes in the API, each attempt and its result, and the
@@ -149,10 +150,7 @@ func attemptInWords(d, after *decision.Decision) string {
 
 	text := attempt + ": " + d.Message
 	if len(d.Victims) > 0 {
-		var names []string
-		for _, v := range d.Victims {
-			names = append(names, v.Namespace+"/"+v.Name)
-		}
+		names := rules.Mapped(d.Victims, func(v decision.Name) string { return v.Namespace + "/" + v.Name })
 		text += fmt.Sprintf(" Preempts on %s: %s", d.NominatedNode, strings.Join(names, ", "))
 	}
 

@@ -225,9 +225,5 @@ func termsError(a *v1.Affinity) error {
 
 // podTerms drops the weights, so that the same code checks both kinds of terms.
 func podTerms(terms []v1.WeightedPodAffinityTerm) []v1.PodAffinityTerm {
-	out := make([]v1.PodAffinityTerm, len(terms))
-	for i := range terms {
-		out[i] = terms[i].PodAffinityTerm
-	}
-	return out
+	return rules.Mapped(terms, func(t v1.WeightedPodAffinityTerm) v1.PodAffinityTerm { return t.PodAffinityTerm })
 }

@@ -77,8 +77,5 @@ func standsFor(class *resourcev1.DeviceClass, name v1.ResourceName) bool {
 func extendedNameChanged(e *queue.Event) bool {
 	was, isOld := e.Old.(*resourcev1.DeviceClass)
 	is, isNew := e.New.(*resourcev1.DeviceClass)
-	if !isOld || !isNew || was.UID != is.UID {
-		return true
-	}
-	return !ptr.Equal(was.Spec.ExtendedResourceName, is.Spec.ExtendedResourceName)
+	return !isOld || !isNew || was.UID != is.UID || !ptr.Equal(was.Spec.ExtendedResourceName, is.Spec.ExtendedResourceName)
 }

@@ -5,6 +5,7 @@ package plugins
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 
@@ -268,9 +269,7 @@ func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
 	defer x.mutex.Unlock()
 	if devices.slices == nil {
 		for _, pool := range devices.pools {
-			for _, slice := range pool.slices {
-				devices.slices = append(devices.slices, slice)
-			}
+			devices.slices = slices.AppendSeq(devices.slices, maps.Values(pool.slices))
 		}
 		slices.SortFunc(devices.slices, func(a, b *resourcev1.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
 	}

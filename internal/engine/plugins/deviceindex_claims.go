@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // followClaims recounts the changed claims, or all claims, known and new, if the table has dropped
@@ -223,10 +224,7 @@ func (x *deviceIndex) readOwner(name cluster.Name, claim *resourcev1.ResourceCla
 		return
 	}
 
-	if x.extended[owner.UID] == nil {
-		x.extended[owner.UID] = map[cluster.Name]bool{}
-	}
-	x.extended[owner.UID][name], x.owners[name] = true, owner.UID
+	rules.Inner(x.extended, owner.UID)[name], x.owners[name] = true, owner.UID
 }
 
 // extendedClaim returns the existing claim for a pod's extended resources, or nil.

@@ -107,11 +107,9 @@ func (u *deviceUse) takenOf(content *nodeContent) []byte {
 // same likeness: a slice selects nodes by other means than this node's name, or the index already
 // holds mostContents contents. The caller holds the mutex.
 func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.ResourceSlice) *nodeContent {
-	content := &nodeContent{}
-	for id := range of.pools {
-		content.pools = append(content.pools, id)
-	}
-	slices.SortFunc(content.pools, func(a, b poolID) int { return cmp.Or(cmp.Compare(a.driver, b.driver), cmp.Compare(a.name, b.name)) })
+	content := &nodeContent{pools: slices.SortedFunc(maps.Keys(of.pools), func(a, b poolID) int {
+		return cmp.Or(cmp.Compare(a.driver, b.driver), cmp.Compare(a.name, b.name))
+	})}
 	var key []byte
 	for _, id := range content.pools {
 		for _, slice := range own { // by name, in the allocator's order

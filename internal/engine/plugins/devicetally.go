@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // reachedDevice is a device within a node's reach.
@@ -101,20 +102,16 @@ func whyKept(c *cluster.Cluster, p *cluster.Pod, claim *resourcev1.ResourceClaim
 }
 
 // consumersOf names the pods in a claim's reservation.
-func consumersOf(claim *resourcev1.ResourceClaim) (pods []string) {
-	for _, consumer := range claim.Status.ReservedFor {
-		pods = append(pods, claim.Namespace+"/"+consumer.Name)
-	}
-	return pods
+func consumersOf(claim *resourcev1.ResourceClaim) []string {
+	return rules.Mapped(claim.Status.ReservedFor, func(consumer resourcev1.ResourceClaimConsumerReference) string {
+		return claim.Namespace + "/" + consumer.Name
+	})
 }
 
 // joinFew joins the texts of at most three elements, and counts the rest.
 func joinFew[T any](list []T) string {
 	const few = 3
-	var texts []string
-	for _, one := range list[:min(few, len(list))] {
-		texts = append(texts, fmt.Sprint(one))
-	}
+	texts := rules.Mapped(list[:min(few, len(list))], func(one T) string { return fmt.Sprint(one) })
 	text := strings.Join(texts, ", ")
 	if len(list) > few {
 		text += fmt.Sprintf(" and %d more", len(list)-few)

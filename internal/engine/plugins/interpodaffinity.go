@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // InterPodAffinity places pods near pods they have affinity to, and away from pods if either side
@@ -87,14 +88,9 @@ type domainCounts map[string]map[string]int64
 
 // addWeight adds weight to the node's domain of the key; a node without the key is in no domain.
 func (d domainCounts) addWeight(n *cluster.Node, key string, weight int64) {
-	value, ok := n.Lookup(key)
-	if !ok {
-		return
+	if value, ok := n.Lookup(key); ok {
+		rules.Inner(d, key)[value] += weight
 	}
-	if d[key] == nil {
-		d[key] = map[string]int64{}
-	}
-	d[key][value] += weight
 }
 
 // countOf returns the number for the node's domain of the key, or 0 without the key.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Detail implements Detailer. It names the term that keeps the pod off a node, and a pod that the
@@ -80,14 +81,10 @@ func (d *affinityDetail) findPods() {
 
 // noteRepelled records a pod with anti-affinity to the pending pod.
 func (d *affinityDetail) noteRepelled(n *cluster.Node, key string, o *cluster.Pod) {
-	value, ok := n.Lookup(key)
-	if !ok {
-		return
+	if value, ok := n.Lookup(key); ok {
+		theirs := rules.Inner(d.theirs, key)
+		theirs[value] = firstByName(theirs[value], o)
 	}
-	if d.theirs[key] == nil {
-		d.theirs[key] = map[string]*cluster.Pod{}
-	}
-	d.theirs[key][value] = firstByName(d.theirs[key][value], o)
 }
 
 // firstByName returns the pod with the first name, since a node's pods are unordered.

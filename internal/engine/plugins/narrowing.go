@@ -168,11 +168,8 @@ func keptAwayBy(class *cluster.PodClass, match func(key string) bool) (topics []
 // requiredSelectors returns the selectors of a class's required terms. all is set if the terms
 // cannot be parsed: the pod is then retried after every event, so that the error stays current.
 func requiredSelectors(class *cluster.PodClass) (list []*rules.Selector, all bool) {
-	for _, terms := range [2][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
-		for i := range terms {
-			list = append(list, terms[i].Selector)
-		}
-	}
+	selectorOf := func(t cluster.Term) *rules.Selector { return t.Selector }
+	list = append(rules.Mapped(class.RequiredAffinity, selectorOf), rules.Mapped(class.RequiredAntiAffinity, selectorOf)...)
 	return list, class.TermError != nil
 }
 
@@ -201,9 +198,7 @@ func (h *affinityHints) byDomains() *queue.Narrowing {
 			return ofPodsOn(e.NodeBefore.Pods)
 		}
 		changed := changedKeys(e)
-		for _, key := range changed {
-			topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
-		}
+		topics = rules.Mapped(changed, func(key string) queue.Topic { return queue.Topic{Kind: queue.KeyChange, Key: key} })
 		// Repelling pods may be on other nodes, because the node leaves or enters the domain of
 		// such pods.
 		keptAway, everybody := h.keptAway(changed)

@@ -151,17 +151,14 @@ func (w *wanted) byAnyChange() bool { return !w.name && (len(w.values) == 0 || w
 
 // changeTopics lists the changes of a node after which it may meet the requirement. It is empty for
 // a name.
-func (w *wanted) changeTopics() (topics []queue.Topic) {
+func (w *wanted) changeTopics() []queue.Topic {
 	if w.name {
 		return nil
 	}
 	if w.byAnyChange() {
 		return []queue.Topic{{Kind: queue.KeyChange, Key: w.key}}
 	}
-	for _, value := range w.values {
-		topics = append(topics, queue.Topic{Kind: queue.LabelChange, Key: w.key, Value: value})
-	}
-	return topics
+	return w.valueTopics(queue.LabelChange)
 }
 
 // hasTopics returns topics such that every node meeting the requirement has one of them; ok is
@@ -177,10 +174,12 @@ func (w *wanted) hasTopics() (topics []queue.Topic, ok bool) {
 	if w.name {
 		kind = queue.NodeName
 	}
-	for _, value := range w.values {
-		topics = append(topics, queue.Topic{Kind: kind, Key: w.key, Value: value})
-	}
-	return topics, true
+	return w.valueTopics(kind), true
+}
+
+// valueTopics returns a topic of this kind for each value.
+func (w *wanted) valueTopics(kind queue.TopicKind) []queue.Topic {
+	return rules.Mapped(w.values, func(value string) queue.Topic { return queue.Topic{Kind: kind, Key: w.key, Value: value} })
 }
 
 // selectivity ranks requirements by the expected number of nodes meeting them, the lowest first:

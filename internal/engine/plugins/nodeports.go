@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // CodePortTaken is the code of NodePorts.
@@ -69,10 +70,7 @@ func (NodePorts) Fixes() []Fix { return []Fix{FreePort} }
 // Detail implements Detailer. It names the pod that uses the port.
 func (NodePorts) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
-		var list []string
-		for _, o := range PortHolders(p, n) {
-			list = append(list, o.Namespace()+"/"+o.Name)
-		}
+		list := rules.Mapped(PortHolders(p, n), func(o *cluster.Pod) string { return o.Namespace() + "/" + o.Name })
 		return "taken by " + strings.Join(list, ", ")
 	}
 }

@@ -107,16 +107,9 @@ func (r *resourceReader) cpuAndMemory() (cpu, memory int64) {
 // requestsOf lists the pod's request for each resource, in the order of s, counted by the rules of
 // the scorer: with defaults (rules.ScoreRequests) or without (rules.Requests).
 func (s resourceSpecs) requestsOf(p *cluster.Pod, rule func(*v1.Pod) v1.ResourceList) []int64 {
-	names := make([]v1.ResourceName, len(s))
-	for i := range s {
-		names[i] = v1.ResourceName(s[i].Name)
-	}
+	names := rules.Mapped(s, func(spec config.ResourceSpec) v1.ResourceName { return v1.ResourceName(spec.Name) })
 	list := rules.RequestsOf(&v1.Pod{Spec: p.Spec().Object()}, rule, names...)
-	wanted := make([]int64, len(s))
-	for i, name := range names {
-		wanted[i] = rules.Amount(name, list[name])
-	}
-	return wanted
+	return rules.Mapped(names, func(name v1.ResourceName) int64 { return rules.Amount(name, list[name]) })
 }
 
 // weightOf returns the configured weight of a resource: the sum if it is listed twice, 0 if it does

@@ -88,10 +88,8 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	requests := &p.Class.Requests
 	scalars := f.Others(requests)
 	classes := classesByResource(c, scalars)
-	lacks := make([]string, len(scalars)) // computed once rather than for each node
-	for i, name := range scalars {
-		lacks[i] = "Insufficient " + string(name)
-	}
+	// Computed once rather than for each node.
+	lacks := rules.Mapped(scalars, func(name v1.ResourceName) string { return "Insufficient " + string(name) })
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		if f.hasRoom(requests, scalars, classes, n) {
 			return nil

@@ -306,10 +306,7 @@ func (b *boundClaim) usableOn(c *cluster.Cluster, n *cluster.Node) (bool, error)
 // migrated any plugin.
 func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	csiNode, ok := c.CSINodes.Get("", n.Name)
-	if !ok {
-		return false
-	}
-	return slices.Contains(strings.Split(csiNode.Annotations[v1.MigratedPluginsAnnotationKey], ","), plugin)
+	return ok && slices.Contains(strings.Split(csiNode.Annotations[v1.MigratedPluginsAnnotationKey], ","), plugin)
 }
 
 // unboundOn finds existing volumes for the claims, and checks that the remaining claims can be

@@ -141,9 +141,7 @@ func (s *PodTopologySpread) Interests(setting Setting) []queue.Interest {
 // the constraints cannot be read, or if they are defaults, whose selectors change with Services and
 // controllers.
 func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
-	for i := range s.constraints {
-		list = append(list, s.constraints[i].Selector)
-	}
+	list = rules.Mapped(s.constraints, func(c SpreadConstraint) *rules.Selector { return c.Selector })
 	return list, s.err != nil || !s.own
 }
 
@@ -226,9 +224,7 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 				return topics, false
 			}
 
-			for _, key := range changedKeys(e) {
-				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
-			}
+			topics = rules.Mapped(changedKeys(e), func(key string) queue.Topic { return queue.Topic{Kind: queue.KeyChange, Key: key} })
 			if e.Node.Taints != e.NodeBefore.Taints {
 				topics = append(topics, queue.Topic{Kind: queue.TaintChange})
 			}

@@ -85,10 +85,8 @@ func (p *Profile) Interests(c *cluster.Cluster, displaces Displaces) queue.Inter
 
 // filterNamed returns the named filter as enabled by the profile, or nil.
 func (p *Profile) filterNamed(name string) Filter {
-	for _, f := range p.Filters {
-		if f.Name() == name {
-			return f
-		}
+	if i := slices.IndexFunc(p.Filters, func(f Filter) bool { return f.Name() == name }); i >= 0 {
+		return p.Filters[i]
 	}
 	return nil
 }

@@ -6,8 +6,11 @@ package plugins
 import (
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // SchedulingGates keeps pods out of the queue while they carry scheduling gates. Only their removal
@@ -23,10 +26,7 @@ func (SchedulingGates) Admit(p *cluster.Pod) string {
 	if len(gates) == 0 {
 		return ""
 	}
-	names := make([]string, 0, len(gates))
-	for i := range gates {
-		names = append(names, gates[i].Name)
-	}
+	names := rules.Mapped(gates, func(g v1.PodSchedulingGate) string { return g.Name })
 	return fmt.Sprintf("waiting for scheduling gates: %v", names)
 }
 

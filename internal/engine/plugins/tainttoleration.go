@@ -116,11 +116,7 @@ func (t *TaintToleration) Shares(p *cluster.Pod, n *cluster.Node) (plugin string
 // Detail implements Detailer. It lists the untolerated taints.
 func (t *TaintToleration) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
-		var list []string
-		for _, taint := range t.Untolerated(p, n) {
-			list = append(list, taint.ToString())
-		}
-		return strings.Join(list, ", ")
+		return strings.Join(rules.Mapped(t.Untolerated(p, n), (*v1.Taint).ToString), ", ")
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Targets holds the intended numbers of pods by the UID of their controller, and by node.
@@ -22,10 +23,7 @@ func (t Targets) Count(n *cluster.Node) {
 	}
 	for _, p := range n.Pods {
 		if owner := p.Class.Controller; owner != nil {
-			if t[owner.UID] == nil {
-				t[owner.UID] = map[string]int{}
-			}
-			t[owner.UID][n.Name]++
+			rules.Inner(t, owner.UID)[n.Name]++
 		}
 	}
 }

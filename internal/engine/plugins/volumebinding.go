@@ -128,9 +128,7 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	}
 
 	changed := PodVolumes{Timeout: v.Timeout}
-	for _, m := range decided.matches {
-		changed.Volumes = append(changed.Volumes, bindVolume(m.volume, m.claim))
-	}
+	changed.Volumes = rules.Mapped(decided.matches, func(m volumeMatch) *v1.PersistentVolume { return bindVolume(m.volume, m.claim) })
 
 	for _, u := range decided.provision {
 		claim := u.DeepCopy()
@@ -144,13 +142,9 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 // does not get the same volume. undo skips objects changed since, because the API's version is
 // newer.
 func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
-	var undos []func()
-	for _, volume := range v.Volumes {
-		undos = append(undos, replaceObject(&c.Volumes, volume))
-	}
-	for _, claim := range v.Claims {
-		undos = append(undos, replaceObject(&c.Claims, claim))
-	}
+	undos := append(
+		rules.Mapped(v.Volumes, func(o *v1.PersistentVolume) func() { return replaceObject(&c.Volumes, o) }),
+		rules.Mapped(v.Claims, func(o *v1.PersistentVolumeClaim) func() { return replaceObject(&c.Claims, o) })...)
 	return func() {
 		for _, undo := range slices.Backward(undos) {
 			undo()

@@ -143,15 +143,12 @@ func unprovisionable(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) func(*
 
 // topologyText formats the allowed topologies of a class.
 func topologyText(terms []v1.TopologySelectorTerm) string {
-	var list []string
-	for _, term := range terms {
-		var all []string
-		for _, e := range term.MatchLabelExpressions {
-			all = append(all, e.Key+" "+strings.Join(e.Values, " or "))
-		}
-		list = append(list, strings.Join(all, " and "))
+	expression := func(e v1.TopologySelectorLabelRequirement) string {
+		return e.Key + " " + strings.Join(e.Values, " or ")
 	}
-	return strings.Join(list, ", or ")
+	return strings.Join(rules.Mapped(terms, func(term v1.TopologySelectorTerm) string {
+		return strings.Join(rules.Mapped(term.MatchLabelExpressions, expression), " and ")
+	}), ", or ")
 }
 
 // reportedRoom describes the largest volume that the class's driver has reported for the node.

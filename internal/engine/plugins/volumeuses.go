@@ -12,6 +12,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // volumeUses counts the volumes used by the pods of each node, and the volumes attached to it. A
@@ -156,10 +157,7 @@ func (u *volumeUses) readAttachment(name string) {
 		return
 	}
 	node := a.Spec.NodeName
-	if u.attached[node] == nil {
-		u.attached[node] = map[string]*storagev1.VolumeAttachment{}
-	}
-	u.attached[node][name], u.nodeOf[name] = a, node
+	rules.Inner(u.attached, node)[name], u.nodeOf[name] = a, node
 	u.forgetNode(node)
 }
 
@@ -256,8 +254,5 @@ func (u *volumeUses) noteSources(n *cluster.Node, use *volumeUse) {
 
 // noteOne records one source. The caller holds mutex.
 func (u *volumeUses) noteOne(n *cluster.Node, object cluster.Name) {
-	if u.from[object] == nil {
-		u.from[object] = map[int32]bool{}
-	}
-	u.from[object][n.Index] = true
+	rules.Inner(u.from, object)[n.Index] = true
 }

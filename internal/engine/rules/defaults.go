@@ -5,10 +5,29 @@ package rules
 
 import (
 	"cmp"
+	"slices"
 )
 
 // SetDefault sets an optional field that is nil. A pointer to a zero value counts as set.
 func SetDefault[T any](field **T, value T) { *field = cmp.Or(*field, &value) }
+
+// Mapped returns the results of a function for the elements of a list, in order; nil for an empty
+// list.
+func Mapped[T, U any](list []T, of func(T) U) []U {
+	results := slices.Grow([]U(nil), len(list))
+	for _, element := range list {
+		results = append(results, of(element))
+	}
+	return results
+}
+
+// Inner returns the inner map of a key. It creates the map if the key is new.
+func Inner[K, L comparable, V any](of map[K]map[L]V, key K) map[L]V {
+	if of[key] == nil {
+		of[key] = map[L]V{}
+	}
+	return of[key]
+}
 
 // FalseFirst orders false before true, like cmp.Compare.
 func FalseFirst(a, b bool) int {

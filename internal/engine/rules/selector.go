@@ -292,10 +292,7 @@ func (s *Selector) String() string {
 	}
 	sorted := slices.SortedFunc(slices.Values(s.requirements), func(a, b Requirement) int { return cmp.Compare(a.Key, b.Key) })
 	texts, more := firstOf(sorted, fewRequirements)
-	list := make([]string, 0, len(texts)+1)
-	for i := range texts {
-		list = append(list, texts[i].String())
-	}
+	list := Mapped(texts, func(r Requirement) string { return r.String() })
 	return strings.Join(append(list, more...), ",")
 }
 

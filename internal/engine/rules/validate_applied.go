@@ -81,12 +81,8 @@ func validateDeployment(d *appsv1.DeploymentSpec, spec *field.Path) field.ErrorL
 }
 
 func validateStatefulSet(s *appsv1.StatefulSetSpec, spec *field.Path) field.ErrorList {
-	var claims []string
-	var errs field.ErrorList
-	for i := range s.VolumeClaimTemplates {
-		claims = append(claims, s.VolumeClaimTemplates[i].Name)
-	}
-	errs = append(errs, validateLasting(&s.Template.Spec, claims, "StatefulSet", spec)...)
+	claims := Mapped(s.VolumeClaimTemplates, func(c v1.PersistentVolumeClaim) string { return c.Name })
+	errs := validateLasting(&s.Template.Spec, claims, "StatefulSet", spec)
 	switch s.PodManagementPolicy {
 	case "", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
 	default:

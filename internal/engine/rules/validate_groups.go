@@ -32,9 +32,7 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	// The constraints of groups and of composites are different API types with the same key.
 	var keys []string
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
-		for i := range constraints.Topology {
-			keys = append(keys, constraints.Topology[i].Key)
-		}
+		keys = Mapped(constraints.Topology, func(t schedulingv1beta1.TopologyConstraint) string { return t.Key })
 	}
 	mode := g.Spec.DisruptionMode
 	return append(errs, validateGroupRest(keys, mode == nil || (mode.Single == nil) != (mode.All == nil), g.Spec.Priority)...)
@@ -58,9 +56,7 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 
 	var keys []string
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
-		for i := range constraints.Topology {
-			keys = append(keys, constraints.Topology[i].Key)
-		}
+		keys = Mapped(constraints.Topology, func(t schedulingv1alpha3.TopologyConstraint) string { return t.Key })
 	}
 	mode := g.Spec.DisruptionMode
 	return append(errs, validateGroupRest(keys, mode == nil || (mode.Single == nil) != (mode.All == nil), g.Spec.Priority)...)
@@ -273,7 +269,7 @@ func validateNodeChoice(spec, was *v1.PodSpec, path *field.Path) field.ErrorList
 		}
 	}
 
-	terms, before := requiredTerms(nodeAffinityOf(spec)), requiredTerms(nodeAffinityOf(was))
+	terms, before := requiredTerms(spec.Affinity), requiredTerms(was.Affinity)
 	path = path.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 	if len(before) > 0 && len(before) != len(terms) {
 		return append(errs, field.Invalid(path, terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed"))
@@ -292,18 +288,11 @@ func beginsWith(list, first []v1.NodeSelectorRequirement) bool {
 	return len(list) >= len(first) && equality.Semantic.DeepEqual(list[:len(first)], first)
 }
 
-func nodeAffinityOf(spec *v1.PodSpec) *v1.NodeAffinity {
-	if spec.Affinity == nil {
+func requiredTerms(a *v1.Affinity) []v1.NodeSelectorTerm {
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}
-	return spec.Affinity.NodeAffinity
-}
-
-func requiredTerms(affinity *v1.NodeAffinity) []v1.NodeSelectorTerm {
-	if affinity == nil || affinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return nil
-	}
-	return affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 }
 
 // copyNodeChoice copies the node selector and the node affinity of another spec.

@@ -21,6 +21,8 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // DefaultTimeout bounds a request if the configuration sets no limit.
@@ -154,9 +156,7 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 	case e.config.NodeCacheCapable && result.NodeNames != nil:
 		names = *result.NodeNames
 	case result.Nodes != nil:
-		for i := range result.Nodes.Items {
-			names = append(names, result.Nodes.Items[i].Name)
-		}
+		names = rules.Mapped(result.Nodes.Items, func(n v1.Node) string { return n.Name })
 	}
 
 	byName := make(map[string]fwk.NodeInfo, len(nodes))
@@ -182,9 +182,7 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.HostPriorityList, int64, error) {
 	var result extenderv1.HostPriorityList
 	if !e.IsPrioritizer() {
-		for _, n := range nodes {
-			result = append(result, extenderv1.HostPriority{Host: n.Node().Name})
-		}
+		result = rules.Mapped(nodes, func(n fwk.NodeInfo) extenderv1.HostPriority { return extenderv1.HostPriority{Host: n.Node().Name} })
 		return &result, 0, nil
 	}
 	if err := e.send(e.config.PrioritizeVerb, e.args(pod, nodes), &result); err != nil {

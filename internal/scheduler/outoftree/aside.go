@@ -7,12 +7,14 @@ import (
 	"context"
 	"slices"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // extenderAnswers holds the extenders' responses about one pod, so that deciding it and explaining
@@ -152,12 +154,9 @@ func (e *extended) askPreempt(y *session, c *cluster.Cluster, victims map[string
 
 // shownOf returns the victims as seen by an extender.
 func shownOf(v *extenderv1.Victims) shownVictims {
-	shown := shownVictims{violations: v.NumPDBViolations}
-	for _, pod := range v.Pods {
-		shown.pods = append(shown.pods, pod.UID)
-	}
-	slices.Sort(shown.pods)
-	return shown
+	pods := rules.Mapped(v.Pods, func(pod *v1.Pod) types.UID { return pod.UID })
+	slices.Sort(pods)
+	return shownVictims{pods, v.NumPDBViolations}
 }
 
 // stands reports whether the response is valid for this request as well.

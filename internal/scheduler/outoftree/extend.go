@@ -18,6 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // extended is an extender in the form used by decisions. There is one per profile and extender,
@@ -106,11 +107,7 @@ func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.No
 		byName[host.Host] += host.Score * a.weight * (fwk.MaxScore / extenderv1.MaxExtenderPriority)
 	}
 
-	scores := make([]int64, len(nodes))
-	for i, n := range nodes {
-		scores[i] = byName[n.Name]
-	}
-	return scores, nil
+	return rules.Mapped(nodes, func(n *cluster.Node) int64 { return byName[n.Name] }), nil
 }
 
 // Spare sends the candidate places for preemption to the extender, and returns the accepted ones in
@@ -125,11 +122,8 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 	victims := make(map[string]*extenderv1.Victims, len(places))
 
 	for _, place := range places {
-		v := &extenderv1.Victims{NumPDBViolations: int64(place.Violations)}
-		for _, victim := range place.Victims {
-			v.Pods = append(v.Pods, y.podOf(victim, place.Node.Name).GetPod())
-		}
-		victims[place.Node.Name] = v
+		pods := rules.Mapped(place.Victims, func(p *cluster.Pod) *v1.Pod { return y.podOf(p, place.Node.Name).GetPod() })
+		victims[place.Node.Name] = &extenderv1.Victims{Pods: pods, NumPDBViolations: int64(place.Violations)}
 	}
 
 	a, err := e.askPreempt(y, c, victims)
@@ -188,11 +182,7 @@ func (e *extended) isIgnorable(ctx context.Context, err error, words string) boo
 // nodeInfos returns the nodes in the state of the snapshot, in the order given, without
 // hypothetical changes of the cluster. The nodes must belong to the cluster of the snapshot.
 func (y *session) nodeInfos(nodes []*cluster.Node) []fwk.NodeInfo {
-	infos := make([]fwk.NodeInfo, len(nodes))
-	for i, n := range nodes {
-		infos[i] = y.snapshot.infos[n.Index]
-	}
-	return infos
+	return rules.Mapped(nodes, func(n *cluster.Node) fwk.NodeInfo { return y.snapshot.infos[n.Index] })
 }
 
 // extenderBinder is an extender that binds, replacing the plugins at Bind. It precedes all of them

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // groupSession is one attempt to schedule a pod group, as seen by its plugins. It belongs to the
@@ -242,11 +243,8 @@ func infoOf(a *cycle.GroupAttempt) fwk.PodGroupInfo { return groupInfo{a} }
 
 // GetUnscheduledPods and its siblings implement fwk.PodGroupInfo. Plugins see one PodGroup at a
 // time, without composite groups and children.
-func (i groupInfo) GetUnscheduledPods() (pods []*v1.Pod) {
-	for _, m := range i.a.Members {
-		pods = append(pods, m.Pod)
-	}
-	return pods
+func (i groupInfo) GetUnscheduledPods() []*v1.Pod {
+	return rules.Mapped(i.a.Members, func(m *cycle.Attempt) *v1.Pod { return m.Pod })
 }
 func (i groupInfo) GetName() string                                             { return i.a.Group.Name }
 func (i groupInfo) GetNamespace() string                                        { return i.a.Group.Namespace }

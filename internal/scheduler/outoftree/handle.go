@@ -58,15 +58,7 @@ func (h *handle) SnapshotSharedLister() fwk.SharedLister { return sharedLister{h
 
 // Activate moves waiting pods to the active queue, and ignores other pods. Before Attach, it does
 // nothing.
-func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
-	list := make([]types.UID, 0, len(pods))
-	for _, pod := range pods {
-		list = append(list, pod.UID)
-	}
-	if host := h.f.set.host(); host != nil && len(list) > 0 {
-		host.Activate(list...)
-	}
-}
+func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) { h.f.set.activatePods(pods) }
 
 // IterateOverWaitingPods calls the callback for every pod of this profile held at Permit.
 func (h *handle) IterateOverWaitingPods(callback func(fwk.WaitingPod)) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file holds the methods of Handle that a plugin may call while the scheduler calls the
@@ -289,17 +290,15 @@ func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo)
 
 // NominatedPodsForNode lists the pending pods nominated to the node. It uses the current
 // nominations while plugins may call back, and otherwise the nominations of the latest snapshot.
-func (h *handle) NominatedPodsForNode(node string) (list []fwk.PodInfo) {
+func (h *handle) NominatedPodsForNode(node string) []fwk.PodInfo {
 	y := h.f.openSession()
 	if y == nil {
 		return h.f.set.store.latestSnapshot().nominated[node]
 	}
 	if n := y.c.Node(node); n != nil {
-		for _, p := range n.Nominated {
-			list = append(list, h.f.set.store.waitingInfo(p))
-		}
+		return rules.Mapped(n.Nominated, func(p *cluster.Pod) fwk.PodInfo { return h.f.set.store.waitingInfo(p) })
 	}
-	return list
+	return nil
 }
 
 // The parts of a Handle that Berth does not provide return errors when used. They are nil only

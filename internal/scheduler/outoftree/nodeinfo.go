@@ -95,10 +95,7 @@ func (n *nodeInfo) clone() *nodeInfo {
 
 // String is for logs of plugins.
 func (n *nodeInfo) String() string {
-	names := make([]string, 0, len(n.pods))
-	for _, p := range n.pods {
-		names = append(names, p.GetPod().Name)
-	}
+	names := rules.Mapped(n.pods, func(p fwk.PodInfo) string { return p.GetPod().Name })
 	return fmt.Sprintf("node %s: pods %v, requested %+v, ports %v, allocatable %+v", n.node.GetName(), names,
 		n.requested, n.ports, n.allocatable)
 }

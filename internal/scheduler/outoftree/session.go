@@ -5,6 +5,7 @@ package outoftree
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -278,13 +279,8 @@ func (y *session) activatePods() {
 	lock := data.(sync.Locker)
 	lock.Lock()
 	pods := podsIn(data)
-	var list []types.UID
-	for _, pod := range pods.Interface().(map[string]*v1.Pod) {
-		list = append(list, pod.UID)
-	}
+	added := maps.Clone(pods.Interface().(map[string]*v1.Pod))
 	pods.Clear()
 	lock.Unlock()
-	if host := y.f.set.host(); host != nil && len(list) > 0 {
-		host.Activate(list...)
-	}
+	y.f.set.activatePods(added)
 }

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -255,6 +256,18 @@ func (s *Set) host() Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live
+}
+
+// activatePods moves waiting pods to the active queue, and ignores other pods. Before Attach, it
+// does nothing.
+func (s *Set) activatePods(pods map[string]*v1.Pod) {
+	var list []types.UID
+	for _, pod := range pods {
+		list = append(list, pod.UID)
+	}
+	if host := s.host(); host != nil && len(list) > 0 {
+		host.Activate(list...)
+	}
 }
 
 // Close ends the plugins' context, their informers and their events after all attempts involving

@@ -89,11 +89,7 @@ func (s *Store) keepPod(pod *v1.Pod) {
 	s.pods[pod.UID] = &known{info: newPodInfo(pod)}
 	s.touchNode(pod.Spec.NodeName)
 	if name := groups.NameOf(pod); name != "" {
-		of := cluster.Name{Namespace: pod.Namespace, Name: name}
-		if s.byGroup[of] == nil {
-			s.byGroup[of] = map[types.UID]bool{}
-		}
-		s.byGroup[of][pod.UID] = true
+		rules.Inner(s.byGroup, cluster.Name{Namespace: pod.Namespace, Name: name})[pod.UID] = true
 	}
 }
 
