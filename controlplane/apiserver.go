@@ -201,7 +201,8 @@ func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener
 	run.SecureServing.Listener = l
 	run.SecureServing.BindPort = portOf(l)
 	run.Etcd.StorageConfig.Transport.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
-		return e.dialMember, nil
+		// Connect to this member regardless of the address.
+		return func(ctx context.Context, _, _ string) (net.Conn, error) { return e.listener.DialContext(ctx) }, nil
 	}
 	installAdmission(run.Admission.GenericAdmission, o.admissionPlugins())
 	return run, nil

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -171,11 +170,6 @@ const (
 // ends.
 func newEtcd(fail context.CancelCauseFunc) *etcd {
 	return &etcd{fail: fail, gaveUp: make(chan error, 1), listener: bufconn.Listen(etcdPipe)}
-}
-
-// dialMember replaces dialing: it connects to this member regardless of the address.
-func (e *etcd) dialMember(ctx context.Context, _, _ string) (net.Conn, error) {
-	return e.listener.DialContext(ctx)
 }
 
 // startMemberIn blocks until the member serves or fails. When it returns nil, the caller's client

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -174,10 +175,7 @@ func newFragmentationCommand() *cobra.Command {
 				q.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
 				f := given
 				if profile := w.Profile(v1.DefaultSchedulerName); profile != nil && !named {
-					f = profile.DeviceValuer()
-				}
-				if f == nil {
-					f = given
+					f = cmp.Or(profile.DeviceValuer(), given)
 				}
 				if f == given {
 					source.Assumed = "" // requests alone decide

@@ -24,21 +24,15 @@ type Catalog struct {
 // NewCatalog creates a catalog from lists, sharing their objects. Among several objects with the
 // same name, the last one counts.
 func NewCatalog(namespaces []*v1.Namespace, priorities []*schedulingv1.PriorityClass, runtimes []*nodev1.RuntimeClass) *Catalog {
-	c := &Catalog{
-		Namespaces:      make(map[string]*v1.Namespace, len(namespaces)),
-		PriorityClasses: make(map[string]*schedulingv1.PriorityClass, len(priorities)),
-		RuntimeClasses:  make(map[string]*nodev1.RuntimeClass, len(runtimes)),
+	return &Catalog{Namespaces: byName(namespaces), PriorityClasses: byName(priorities), RuntimeClasses: byName(runtimes)}
+}
+
+func byName[T metav1.Object](list []T) map[string]T {
+	named := make(map[string]T, len(list))
+	for _, object := range list {
+		named[object.GetName()] = object
 	}
-	for _, namespace := range namespaces {
-		c.Namespaces[namespace.Name] = namespace
-	}
-	for _, class := range priorities {
-		c.PriorityClasses[class.Name] = class
-	}
-	for _, class := range runtimes {
-		c.RuntimeClasses[class.Name] = class
-	}
-	return c
+	return named
 }
 
 // Namespace implements Objects.

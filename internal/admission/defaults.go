@@ -22,7 +22,9 @@ func Default(pod *v1.Pod) {
 		defaultRequests(&c.Resources)
 		// The pod then uses the node's network, so a host port must equal the container port.
 		if pod.Spec.HostNetwork {
-			defaultHostPorts(c.Ports)
+			for i := range c.Ports {
+				c.Ports[i].HostPort = cmp.Or(c.Ports[i].HostPort, c.Ports[i].ContainerPort)
+			}
 		}
 	}
 
@@ -87,13 +89,6 @@ func defaultRequests(r *v1.ResourceRequirements) {
 			r.Requests = v1.ResourceList{}
 		}
 		r.Requests[name] = limit.DeepCopy()
-	}
-}
-
-// defaultHostPorts sets missing host ports to the container ports.
-func defaultHostPorts(ports []v1.ContainerPort) {
-	for i := range ports {
-		ports[i].HostPort = cmp.Or(ports[i].HostPort, ports[i].ContainerPort)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // mergeTolerations joins two lists and drops each toleration covered by another one of either list.
@@ -80,11 +81,8 @@ func newTolerationSet(list []v1.Toleration) *tolerationSet {
 }
 
 func valueOf(t *v1.Toleration) toleration {
-	c := toleration{key: t.Key, value: t.Value, operator: t.Operator, effect: t.Effect}
-	if t.TolerationSeconds != nil {
-		c.limited, c.seconds = true, *t.TolerationSeconds
-	}
-	return c
+	return toleration{key: t.Key, value: t.Value, operator: t.Operator, effect: t.Effect,
+		limited: t.TolerationSeconds != nil, seconds: ptr.Deref(t.TolerationSeconds, 0)}
 }
 
 func (s *tolerationSet) add(t *v1.Toleration) {

@@ -24,9 +24,7 @@ func preparePod(pod *v1.Pod) {
 	pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = account, account
 	mergeLabelKeys(pod)
 	pod.Status.Phase = cmp.Or(pod.Status.Phase, v1.PodPending)
-	if pod.Status.QOSClass == "" {
-		pod.Status.QOSClass = rules.ComputeQOS(pod)
-	}
+	pod.Status.QOSClass = cmp.Or(pod.Status.QOSClass, rules.ComputeQOS(pod))
 }
 
 // mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions of the adjacent

@@ -34,12 +34,8 @@ func Swap(path string, content []byte, mode fs.FileMode) error {
 	return write(path, content, mode, false)
 }
 
-func unfinished(path string) string {
-	return filepath.Join(filepath.Dir(path), Unfinished+filepath.Base(path))
-}
-
 func write(path string, content []byte, mode fs.FileMode, sync bool) error {
-	next := unfinished(path)
+	next := filepath.Join(filepath.Dir(path), Unfinished+filepath.Base(path))
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -4,6 +4,7 @@
 package controllershadow
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"k8s.io/component-base/metrics"
@@ -57,12 +58,8 @@ func Read(text []byte) (Reports, error) {
 
 // Merge adds the other reports, replacing existing ones.
 func (r *Reports) Merge(other Reports) {
-	if other.Controller != nil {
-		r.Controller = other.Controller
-	}
-	if other.Scheduler != nil {
-		r.Scheduler = other.Scheduler
-	}
+	r.Controller = cmp.Or(other.Controller, r.Controller)
+	r.Scheduler = cmp.Or(other.Scheduler, r.Scheduler)
 }
 
 // UpdateMetrics sets the gauges from the reports.

@@ -241,10 +241,8 @@ func (s *Knowledge) checkIndices() error {
 	for _, asked := range s.Asked {
 		all = append(all, asked.Node)
 	}
-	for _, at := range all {
-		if at < 0 || at >= len(s.Nodes) {
-			return fmt.Errorf("there is no node number %d among %d", at, len(s.Nodes))
-		}
+	if i := slices.IndexFunc(all, func(at int) bool { return at < 0 || at >= len(s.Nodes) }); i >= 0 {
+		return fmt.Errorf("there is no node number %d among %d", all[i], len(s.Nodes))
 	}
 	return nil
 }

@@ -154,13 +154,7 @@ func (a *Answer) Write(out io.Writer, format string) error {
 // Held counts the findings of this level or a more severe one. An unknown level is treated as OK,
 // so all findings count.
 func (a *Answer) Held(level Level) int {
-	held := 0
-	for _, f := range a.Findings {
-		if gravity[f.Level] >= gravity[level] {
-			held++
-		}
-	}
-	return held
+	return len(slices.DeleteFunc(slices.Clone(a.Findings), func(f Finding) bool { return gravity[f.Level] < gravity[level] }))
 }
 
 // gravity orders the levels.

@@ -275,12 +275,8 @@ func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 // lostText gives the number of pods without a replacement, as a suffix for the text of the
 // deletion.
 func lostText(pods []*cluster.Pod) string {
-	bare := 0
-	for _, p := range pods {
-		if p.Class.Controller == nil {
-			bare++
-		}
-	}
+	owned := func(p *cluster.Pod) bool { return p.Class.Controller != nil }
+	bare := len(slices.DeleteFunc(slices.Clone(pods), owned))
 	switch {
 	case bare == 0:
 		return ""

@@ -260,7 +260,9 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 
 	// The pod is removed from its node while it is judged: otherwise it would count against itself,
 	// with its requests, its ports and its anti-affinity.
-	waiting := e.asPending()
+	object := *e.object
+	object.Spec.NodeName, object.Status.NominatedNodeName = "", ""
+	waiting := e.c.Pending(&object)
 	trial := e.w.Trial()
 	defer trial.Undo(trial.Mark())
 	trial.Remove(e.pod)
@@ -311,13 +313,6 @@ func sharedWith(others int) string {
 		return "; one other has the same score, and the choice was random"
 	}
 	return fmt.Sprintf("; %d others have the same score, and the choice was random", others)
-}
-
-// asPending returns a pending copy of the pod without adding it to the cluster.
-func (e *explainer) asPending() *cluster.Pod {
-	object := *e.object
-	object.Spec.NodeName, object.Status.NominatedNodeName = "", ""
-	return e.c.Pending(&object)
 }
 
 // explainResize explains a resize deferred by the kubelet: whether it fits, and otherwise whether

@@ -32,7 +32,10 @@ func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []
 	const tried, perNode = 3, 24
 	for _, v := range nodes[:min(tried, len(nodes))] {
 		pods := slices.Clone(v.node.Pods)
-		slices.SortFunc(pods, f.byLoss)
+		// The smallest loss comes first, and pods protected by a budget last.
+		slices.SortFunc(pods, func(a, b *cluster.Pod) int {
+			return cmp.Or(rules.FalseFirst(f.isProtected(a), f.isProtected(b)), byValue(a, b))
+		})
 		for _, p := range pods[:min(perNode, len(pods))] {
 			if f.isRemovable(p) && f.acceptsWithout(plugin, v.node, p) {
 				edits = append(edits, f.deletePods("DeletePod", fmt.Sprintf("delete pod %s from %s%s", f.nameOf(p),
@@ -48,12 +51,6 @@ func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []
 // terminating, or if a controller replaces it: the replacement, even of lower priority, may take
 // the room first, because the pending pod may be in back-off at that moment.
 func (f *fixer) isRemovable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
-
-// byLoss orders pods by the loss their deletion causes, smallest first, and pods protected by a
-// budget last.
-func (f *fixer) byLoss(a, b *cluster.Pod) int {
-	return cmp.Or(rules.FalseFirst(f.isProtected(a), f.isProtected(b)), byValue(a, b))
-}
 
 // isProtected reports whether a disruption budget forbids evicting the pod now, even by itself.
 func (f *fixer) isProtected(p *cluster.Pod) bool { return len(f.brokenBudgets([]*cluster.Pod{p})) > 0 }

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // explainPending explains why the pod is pending and finds helpful changes. Each step depends on
@@ -144,12 +145,7 @@ func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 		return
 	}
 	// Members already on nodes limit the possible changes.
-	placed := 0
-	for _, member := range e.w.MembersOf(g) {
-		if member.Object.Spec.NodeName != "" {
-			placed++
-		}
-	}
+	placed := len(slices.DeleteFunc(e.w.MembersOf(g), func(m simulate.Found) bool { return m.Object.Spec.NodeName == "" }))
 	e.out.Summary, e.out.Leaving, e.out.GroupSuggestions = (&groupSearch{w: e.w, g: g, now: now}).adviseGroup(e.out.Summary, placed)
 }
 
@@ -248,10 +244,8 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 	if e.gang != nil || e.options.Most < 0 {
 		return // a change for one pod does not place its gang
 	}
-	s.most, s.size, s.budget = cmp.Or(e.options.Most, mostSuggestions), Size(e.w), e.options.Budget
-	if s.budget == nil {
-		s.budget = new(max(RehearsedPods, leastRehearsals*s.size))
-	}
+	s.most, s.size = cmp.Or(e.options.Most, mostSuggestions), Size(e.w)
+	s.budget = cmp.Or(e.options.Budget, new(max(RehearsedPods, leastRehearsals*s.size)))
 	s.preempts = e.out.Preemption.Helps
 	e.out.Suggestions, e.out.where = s.suggestChanges(), keeperOf(e.w, e.object).changeNote()
 	e.out.Withheld = s.withheld

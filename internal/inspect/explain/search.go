@@ -291,15 +291,11 @@ func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 		// multiplies the number of combinations.
 		most = 2
 	}
-	for _, e := range smallestEdits(s.fixCause(causes[0], nodes), most) {
+	edits := s.fixCause(causes[0], nodes)
+	slices.SortStableFunc(edits, func(a, b *edit) int { return cmp.Compare(a.size, b.size) })
+	for _, e := range edits[:min(len(edits), most)] {
 		s.tryProduct(append(slices.Clone(chosen), e), causes[1:], nodes)
 	}
-}
-
-// smallestEdits returns the smallest of the edits, at most the given number. It sorts the list.
-func smallestEdits(edits []*edit, most int) []*edit {
-	slices.SortStableFunc(edits, func(a, b *edit) int { return cmp.Compare(a.size, b.size) })
-	return edits[:min(len(edits), most)]
 }
 
 // sortedKeys lists the keys of a map in order. Iterating in this order keeps answers the same from

@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/pacing"
@@ -171,10 +172,7 @@ func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.D
 		if m == nil || l.Namespace != v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
 			continue
 		}
-		lasts := defaultLease
-		if l.Spec.LeaseDurationSeconds != nil {
-			lasts = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
-		}
+		lasts := time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, int32(defaultLease/time.Second))) * time.Second
 		// The age is relative to the newest renewal of all Leases, not to the reader's clock.
 		age := newest.Sub(l.Spec.RenewTime.Time)
 		behind := disruption.ReadinessOf(m.object) == v1.ConditionTrue && age > lasts+grace+leasesDiffer

@@ -11,7 +11,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -67,15 +66,14 @@ func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs b
 	}
 	on := unless(groups.GenericWorkload, true)
 	unless(groups.TopologyAwareWorkloadScheduling, on)
-	unless(groups.DRAWorkloadResourceClaims, on && slices.ContainsFunc(set.PodGroups, hasClaims))
+	// Pod groups with resource claims need DRAWorkloadResourceClaims.
+	claims := func(g *schedulingv1beta1.PodGroup) bool { return len(g.Spec.ResourceClaims) > 0 }
+	unless(groups.DRAWorkloadResourceClaims, on && slices.ContainsFunc(set.PodGroups, claims))
 	unless(groups.CompositePodGroups, on && all[groups.TopologyAwareWorkloadScheduling] && len(set.CompositePodGroups) > 0)
 	jobs = unless(workloadWithJob, on && slices.ContainsFunc(set.Workloads, isOfJob))
 	gates, err = groups.GatesOf(all)
 	return gates, jobs && gates.Generic, err
 }
-
-// hasClaims reports whether a PodGroup has resource claims, which need DRAWorkloadResourceClaims.
-func hasClaims(g *schedulingv1beta1.PodGroup) bool { return len(g.Spec.ResourceClaims) > 0 }
 
 // isOfJob reports whether the Job controller created the Workload.
 func isOfJob(w *schedulingv1beta1.Workload) bool { return rules.ControllerKind(w) == rules.Job }
@@ -117,13 +115,6 @@ func (s *scheduler) showComposites(list []*groups.CompositePodGroup, catalog *ad
 		g.Spec.Priority = cmp.Or(g.Spec.Priority, priorityOf(g.Spec.PriorityClassName, catalog))
 		s.showObject(cycle.CompositePodGroups, g)
 	}
-}
-
-// writeGroup writes a condition to a copy of a pod group, because the core holds the original.
-func (s *scheduler) writeGroup(a cycle.WriteGroup) {
-	g := a.Group.DeepCopy()
-	meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
-	s.showChanged(cycle.PodGroups, g)
 }
 
 // groupOf returns the pod's group as known to the scheduler, or nil. Without the gate for groups,

@@ -87,13 +87,10 @@ func (h *health) ensureStarted() {
 // node health need not run.
 func (n *nodes) hasSick() bool {
 	for _, m := range n.named {
-		if m.dead {
+		if m.dead || slices.ContainsFunc(m.object.Status.Conditions, func(c v1.NodeCondition) bool {
+			return c.Type == v1.NodeReady && c.Status != v1.ConditionTrue || conditionTaints[c.Type] != "" && c.Status == v1.ConditionTrue
+		}) {
 			return true
-		}
-		for _, c := range m.object.Status.Conditions {
-			if c.Type == v1.NodeReady && c.Status != v1.ConditionTrue || conditionTaints[c.Type] != "" && c.Status == v1.ConditionTrue {
-				return true
-			}
 		}
 	}
 	return false

@@ -32,13 +32,6 @@ func (c *controllers) orderedSet(object *v1.Pod) *appsv1.StatefulSet {
 	return nil
 }
 
-// awaitTurn recreates a departed pod at its turn, possibly immediately.
-func (c *controllers) awaitTurn(d *Departure, set *appsv1.StatefulSet) {
-	d.Fate = Waits
-	c.waiting[Name{d.Namespace, d.Name}] = d
-	c.proceed(set)
-}
-
 // endWaiting cancels the pending recreation of a deleted workload's pods.
 func (c *controllers) endWaiting(l *workload.Workload) {
 	c.retries.end(l.Owner())

@@ -273,7 +273,10 @@ func (k *kubelets) observeNode(node string) {
 			}
 			return
 		}
-		k.evictPod(m, k.pods.placed[why.Pod.UID], why)
+		// The pod is removed after the grace period of the eviction.
+		p := k.pods.placed[why.Pod.UID]
+		p.starved = true
+		k.removeAfter(time.Duration(why.Grace)*time.Second, m, p, strings.TrimSpace(why.Message))
 	}
 	m.helpless = false
 	// Under pressure, measure again to detect the end of the pressure. Otherwise nothing changes
@@ -366,13 +369,6 @@ func (k *kubelets) removeAfter(pause time.Duration, m *measured, p *pod, message
 			k.removePod(m, p, message)
 		}
 	})
-}
-
-// evictPod begins the kubelet's eviction of a pod. The pod is removed after the grace period of the
-// eviction.
-func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
-	p.starved = true
-	k.removeAfter(time.Duration(why.Grace)*time.Second, m, p, strings.TrimSpace(why.Message))
 }
 
 // removePod removes a pod that failed on its node and reports the removal as an eviction.

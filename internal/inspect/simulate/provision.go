@@ -68,12 +68,7 @@ func (w *World) Barren() bool {
 	if at, due := w.scheduler.core.Due(); due && !at.IsZero() { // zero if a pod may be tried now
 		return false
 	}
-	for _, p := range w.pods.named {
-		if groups.NameOf(p.object) != "" {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w.pods.byName(), func(p *pod) bool { return groups.NameOf(p.object) != "" })
 }
 
 // LoseNodes removes nodes together with their pods. Pods of the same class leave one after another,

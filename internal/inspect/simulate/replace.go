@@ -5,6 +5,7 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -239,7 +240,10 @@ func (c *controllers) returnPod(d *Departure) {
 	set, job := c.orderedSet(d.object), c.workloads.table().JobOf(d.object)
 	switch {
 	case set != nil:
-		c.awaitTurn(d, set)
+		// Recreate the pod at its turn, possibly immediately.
+		d.Fate = Waits
+		c.waiting[Name{d.Namespace, d.Name}] = d
+		c.proceed(set)
 	case job != nil:
 		c.awaitRetry(d, job)
 	default:
@@ -304,7 +308,10 @@ func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	next := c.replacePod(object)
 	if next != nil && next.Pod != nil && next.NodeName == "" &&
 		workload.SuccessionOf(metav1.GetControllerOfNoCopy(object), c.workloads.table().JobOf(object)) == workload.WhenGone {
-		c.scheduler.postponePod(next)
+		// Postpone the pod until all other pods created at this time have been shown.
+		s := c.scheduler
+		s.created = slices.DeleteFunc(s.created, func(o *pod) bool { return o == next })
+		s.late = append(s.late, next)
 	}
 	return next
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
@@ -282,12 +283,6 @@ func (s *scheduler) renewPending(p *pod, object *v1.Pod) {
 	}
 }
 
-// postponePod postpones a new pod until all other pods created at this time have been shown.
-func (s *scheduler) postponePod(p *pod) {
-	s.created = slices.DeleteFunc(s.created, func(o *pod) bool { return o == p })
-	s.late = append(s.late, p)
-}
-
 // progressEvery is the number of decisions between two calls of Options.Progress. 1,024 decisions
 // take some milliseconds, so a progress bar moves smoothly at negligible cost.
 const progressEvery = 1024
@@ -322,9 +317,7 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 	}
 	said.Message, said.NominatedNode = cmp.Or(awaited, d.Message), d.NominatedNode
 	p.refusal, p.reasons = said.Message, d.Reasons
-	for _, victim := range d.Victims {
-		said.Victims = append(said.Victims, Name{victim.Namespace, victim.Name})
-	}
+	said.Victims = answer.Mapped(d.Victims, func(victim decision.Name) Name { return Name{victim.Namespace, victim.Name} })
 	if len(said.Victims) > 0 || !p.listed {
 		listed = s.report.addDecision(p, said, together)
 	}

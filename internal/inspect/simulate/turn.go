@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -99,7 +100,9 @@ func (s *scheduler) carryOut(action cycle.Action) {
 			s.answerTicket(a.Ticket)
 		}
 	case cycle.WriteGroup:
-		s.writeGroup(a)
+		g := a.Group.DeepCopy() // the core holds the original
+		meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
+		s.showChanged(cycle.PodGroups, g)
 	case cycle.Preflight:
 		s.answerTicket(a.Ticket)
 	case cycle.PreBind:
@@ -107,9 +110,8 @@ func (s *scheduler) carryOut(action cycle.Action) {
 
 	case cycle.Panicked:
 		// Report the first panic; later ones may be its consequences.
-		if s.report.failed == nil {
-			s.report.failed = fmt.Errorf("the decision of pod %s/%s panicked: %s\n%s", a.Pod.Namespace, a.Pod.Name, a.Value, a.Stack)
-		}
+		s.report.failed = cmp.Or(s.report.failed,
+			fmt.Errorf("the decision of pod %s/%s panicked: %s\n%s", a.Pod.Namespace, a.Pod.Name, a.Value, a.Stack))
 	}
 }
 

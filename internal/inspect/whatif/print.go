@@ -58,7 +58,8 @@ func (p printer) printForecast(f *Forecast) {
 
 	p.printBudgets(f.Budgets)
 	if len(f.Later) > 0 {
-		p.Line("\n%s, the first after %s.", f.laterText(), textOf(f.Later[0].After))
+		n := len(f.Later)
+		p.Line("\n%s %s evicted later, the first after %s.", answer.Count(n, "more pod"), verbFor(n, "is", "are"), textOf(f.Later[0].After))
 	}
 
 	p.printAside("Pods that leave anyway, with or without this:", f.Anyway)

@@ -121,12 +121,6 @@ func (f *Forecast) placedByThis() []Placed {
 	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
 }
 
-// laterText gives the number of pods still to leave when the forecast ends. It begins a sentence.
-func (f *Forecast) laterText() string {
-	n := len(f.Later)
-	return answer.Count(n, "more pod") + " " + verbFor(n, "is", "are") + " evicted later"
-}
-
 // thenText describes the pod's fate, and its departure without the operations.
 func (l *Leaving) thenText() string {
 	text := l.fateText() + l.recursText()

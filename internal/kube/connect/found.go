@@ -39,10 +39,7 @@ func Found(dataDir, context string) (string, error) {
 
 	// The directory is checked as well, because anyone with write access to it can replace the
 	// file.
-	err = owned.Check(filepath.Dir(path), owned.Writable)
-	if err == nil {
-		err = owned.Check(path, owned.Accessible)
-	}
+	err = cmp.Or(owned.Check(filepath.Dir(path), owned.Writable), owned.Check(path, owned.Accessible))
 
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -72,11 +69,7 @@ func FoundURL(path string) (string, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
-	err := owned.Check(filepath.Dir(path), owned.Writable)
-	if err == nil {
-		err = owned.Check(path, owned.Writable)
-	}
-
+	err := cmp.Or(owned.Check(filepath.Dir(path), owned.Writable), owned.Check(path, owned.Writable))
 	var text []byte
 	if err == nil {
 		text, err = owned.ReadFile(path)

@@ -22,9 +22,13 @@ type Demand struct {
 	ports   []v1.ContainerPort
 }
 
-// DemandOf returns a pod's demand. For a placed pod, the resources in the containers' statuses
-// count in addition to the spec; see requests.
-func DemandOf(pod *v1.Pod, placed bool) Demand { return Demand{requests(pod, placed), hostPorts(pod)} }
+// DemandOf returns a pod's demand, overhead included. For a placed pod, the present size of a
+// resized container counts in addition to the spec, as reported in the status.
+func DemandOf(pod *v1.Pod, placed bool) Demand {
+	return Demand{amounts(rules.PodRequests(pod, resource.PodResourcesOptions{
+		UseStatusResources: placed, InPlacePodLevelResourcesVerticalScalingEnabled: placed,
+	})), hostPorts(pod)}
+}
 
 // conflicts reports whether pods with these two host ports exclude each other on a node.
 func conflicts(a, b v1.ContainerPort) bool {
@@ -55,24 +59,10 @@ func amounts(list v1.ResourceList) map[v1.ResourceName]int64 {
 	return out
 }
 
-// requests returns a pod's requests, overhead included. For a placed pod, the present size of a
-// resized container counts as well, as reported in the status.
-func requests(pod *v1.Pod, placed bool) map[v1.ResourceName]int64 {
-	return amounts(rules.PodRequests(pod, resource.PodResourcesOptions{
-		UseStatusResources: placed, InPlacePodLevelResourcesVerticalScalingEnabled: placed,
-	}))
-}
-
 // shortage is a lack of one resource: requested and used together exceed capacity.
 type shortage struct {
 	name                      v1.ResourceName
 	requested, used, capacity int64
-}
-
-// refusal describes the shortage in the kubelet's words.
-func (s shortage) refusal() *Refusal {
-	return &Refusal{"OutOf" + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-		s.name, s.requested, s.used, s.capacity)}
 }
 
 // lacking returns the shortages, in the kubelet's order: pods, CPU, memory, ephemeral storage, then
@@ -112,7 +102,10 @@ func lacking(wants Demand, node *v1.Node, taken []Demand) []shortage {
 // to decide whether a running pod may be resized.
 func Room(wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if short := lacking(wants, node, taken); len(short) > 0 {
-		return short[0].refusal()
+		s := short[0]
+		// The message is the kubelet's.
+		return &Refusal{"OutOf" + string(s.name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+			s.name, s.requested, s.used, s.capacity)}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
 	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/node/admit"
@@ -52,10 +53,7 @@ func Victim(s *Starved, ranked []Candidate) *Eviction {
 		}
 		grace := int64(immediately)
 		if !s.hard {
-			grace = s.maxGrace
-			if own := c.Pod.Spec.TerminationGracePeriodSeconds; own != nil {
-				grace = min(grace, *own)
-			}
+			grace = min(s.maxGrace, ptr.Deref(c.Pod.Spec.TerminationGracePeriodSeconds, s.maxGrace))
 		}
 		message, annotations := explainEviction(s, c)
 		return &Eviction{Pod: c.Pod, Signal: string(s.Signal), Grace: grace, Message: message, Annotations: annotations, Disruption: true}

@@ -5,6 +5,7 @@ package simnodes
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -266,11 +267,9 @@ func (s *sender) renewLease(ctx context.Context, a simkubelet.Action) error {
 	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
 	// A node has only one renewal in flight, so only one worker uses known at a time.
 	known := s.knownLeaseOf(a.Node)
-	want := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.Node, Namespace: v1.NamespaceNodeLease}}
+	fresh := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.Node, Namespace: v1.NamespaceNodeLease}}
 	// Update the last response, so that a write by another client causes a conflict.
-	if known.object != nil {
-		want = known.object
-	}
+	want := cmp.Or(known.object, fresh)
 	// The Lease is deleted with its node, like a kubelet's.
 	want.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: a.UID}}
 	want.Spec.HolderIdentity = &a.Node

@@ -65,7 +65,9 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	c.unshown = 0
 	d.Departures = c.departures.news(now.UnixMilli(), c.pods)
 	c.history.notePending(now, len(c.queue))
-	d.History = c.history.newMoments()
+	// A continuing moment is included after each of its changes.
+	d.History = append([]Moment(nil), c.history.moments[max(0, len(c.history.moments)-c.history.unsent):]...)
+	c.history.unsent = 0
 	d.Nodes, d.Queue, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Evictions.orNil()
 	d.Groups, d.Composites = d.Groups.orNil(), d.Composites.orNil()
 	// The summary counts the shown state, so compute it after the rows.
@@ -260,7 +262,7 @@ type history struct {
 	moments []Moment
 	every   time.Duration // 0: Every
 	pending int64         // current number; moments hold the maximum
-	unsent  int           // number of recent moments changed since the last newMoments
+	unsent  int           // number of recent moments changed since they were last shown
 }
 
 // momentAt returns the moment of a time, creating it if needed, and marks it as changed. A time
@@ -302,14 +304,6 @@ func (h *history) notePending(now time.Time, n int) {
 	m := h.momentAt(now)
 	h.pending = int64(n)
 	m[pending] = max(m[pending], h.pending)
-}
-
-// newMoments returns the moments changed since the last call. The list is new. A continuing moment
-// is included after each of its changes.
-func (h *history) newMoments() []Moment {
-	list := append([]Moment(nil), h.moments[max(0, len(h.moments)-h.unsent):]...)
-	h.unsent = 0
-	return list
 }
 
 // lastMoments returns the kept moments. The slice belongs to the history.

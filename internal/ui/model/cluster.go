@@ -234,7 +234,10 @@ func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	if p == nil {
 		return
 	}
-	c.departures.notePodGone(now.UnixMilli(), p)
+	// A pod that was removed without a grace period departs now.
+	if p.takesRoom() {
+		c.departures.departure(uid, p.departure(now.UnixMilli())).Gone = now.UnixMilli()
+	}
 	c.leaveNode(p)
 	delete(c.pods, uid)
 	delete(c.waits, uid)

@@ -108,14 +108,6 @@ func (p *Pod) departure(now int64) Departure {
 		Node: p.eviction.Node, Reason: p.cause, At: cmp.Or(p.began, now), owner: p.owner}
 }
 
-// notePodGone ends the departure of a pod. A pod that was removed without a grace period departs
-// now.
-func (d *departures) notePodGone(now int64, p *Pod) {
-	if p.takesRoom() {
-		d.departure(p.uid(), p.departure(now)).Gone = now
-	}
-}
-
 // noteEvent adds the message of an event to the departure of its pod. After a restart, the event is
 // all that is known of the departure.
 func (d *departures) noteEvent(e *Event) {

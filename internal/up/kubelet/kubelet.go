@@ -113,11 +113,7 @@ func (k *Kubelet) ClientCA() string { return k.Path("client-ca.crt") }
 
 // writeCA copies the CA from the kubeconfig to the separate file required by the kubelet.
 func (k *Kubelet) writeCA() error {
-	source := k.Kubeconfig
-	if k.Bootstrap != "" {
-		source = k.Bootstrap
-	}
-
+	source := cmp.Or(k.Bootstrap, k.Kubeconfig)
 	config, err := clientcmd.BuildConfigFromFlags("", source)
 	if err != nil {
 		return fmt.Errorf("%s: %w", source, err)

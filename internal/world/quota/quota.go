@@ -33,14 +33,8 @@ func Covers(q *v1.ResourceQuota, p *v1.Pod) bool {
 		}
 	}
 	// All scopes of both fields must match.
-	if q.Spec.ScopeSelector != nil {
-		for _, requirement := range q.Spec.ScopeSelector.MatchExpressions {
-			if !inScope(p, requirement) {
-				return false
-			}
-		}
-	}
-	return true
+	return q.Spec.ScopeSelector == nil || !slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions,
+		func(r v1.ScopedResourceSelectorRequirement) bool { return !inScope(p, r) })
 }
 
 // inScope reports whether a pod matches one scope. Only the scope of priority classes has a

@@ -108,12 +108,8 @@ func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 // with and without a prefix, because selectors of old Jobs use the labels without a prefix.
 func JobPod(job *batchv1.Job) *v1.Pod {
 	pod := Of(job).NewPod()
-	for _, label := range []string{batchv1.JobNameLabel, "job-name"} {
-		pod.Labels[label] = job.Name
-	}
-	for _, label := range []string{batchv1.ControllerUidLabel, "controller-uid"} {
-		pod.Labels[label] = string(job.UID)
-	}
+	pod.Labels[batchv1.JobNameLabel], pod.Labels["job-name"] = job.Name, job.Name
+	pod.Labels[batchv1.ControllerUidLabel], pod.Labels["controller-uid"] = string(job.UID), string(job.UID)
 	return pod
 }
 

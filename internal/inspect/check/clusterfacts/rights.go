@@ -62,10 +62,6 @@ func sinceMinor(r deploy.Right) int {
 	return 0
 }
 
-// isOptional matches permissions that matter only with pod groups or gentle preemption. Elsewhere
-// the role system:kube-scheduler also lacks them.
-func isOptional(r deploy.Right) bool { return r.Group == "scheduling.k8s.io" }
-
 // Denied lists the permissions that a component needs on an API server of this version, but that
 // are denied to the user of the AccessCheck. lease is the scheduler's Lease as namespace/name;
 // empty means the one in the manifests.
@@ -75,8 +71,9 @@ func Denied(ctx context.Context, ask AccessCheck, part deploy.Part, version, lea
 		return nil, err
 	}
 
-	// Lacking these is not a fault, so do not query them.
-	rights = slices.DeleteFunc(rights, isOptional)
+	// These matter only with pod groups or gentle preemption. Elsewhere the role
+	// system:kube-scheduler also lacks them. Lacking them is not a fault, so do not query them.
+	rights = slices.DeleteFunc(rights, func(r deploy.Right) bool { return r.Group == "scheduling.k8s.io" })
 	if minor := check.MinorOf(version); minor >= 0 {
 		rights = slices.DeleteFunc(rights, func(r deploy.Right) bool { return sinceMinor(r) > minor })
 	}
@@ -131,6 +128,5 @@ func deniedOf(ctx context.Context, ask AccessCheck, rights []deploy.Right) ([]st
 			denied = append(denied, right.String())
 		}
 	}
-
 	return denied, nil
 }

@@ -65,14 +65,6 @@ type ipPool struct {
 	last   netip.Addr              // address assigned last; zero: none yet
 }
 
-// setRange sets the range to the node's spec.podCIDR, which never changes. A dual-stack node's
-// second range is not used.
-func (p *ipPool) setRange(cidr string) {
-	if prefix, err := netip.ParsePrefix(cidr); err == nil {
-		p.prefix = prefix.Masked()
-	}
-}
-
 // takeFree takes a free address; "" if the range is exhausted. It reserves the first address of the
 // range for the network, the second for the node.
 func (p *ipPool) takeFree() string {

@@ -4,6 +4,7 @@
 package simkubelet
 
 import (
+	"cmp"
 	"fmt"
 	"sort"
 	"strconv"
@@ -134,9 +135,7 @@ func (sc *script) parseDuration(pod *v1.Pod, key string, into *time.Duration) {
 
 // addFault keeps the first fault.
 func (sc *script) addFault(key, value, allowed string) {
-	if sc.bad == nil {
-		sc.bad = fmt.Errorf("annotation %s: %q: %s", key, value, allowed)
-	}
+	sc.bad = cmp.Or(sc.bad, fmt.Errorf("annotation %s: %q: %s", key, value, allowed))
 }
 
 // silentUntil reports whether an annotation stops a node's heartbeat, and when it resumes; the zero

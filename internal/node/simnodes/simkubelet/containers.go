@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/pacing"
@@ -232,9 +233,7 @@ func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 		// An init container must succeed once, not run forever.
 		policy = v1.RestartPolicyOnFailure
 	}
-	if c.RestartPolicy != nil {
-		policy = v1.RestartPolicy(*c.RestartPolicy)
-	}
+	policy = v1.RestartPolicy(ptr.Deref(c.RestartPolicy, v1.ContainerRestartPolicy(policy)))
 	return policy == v1.RestartPolicyAlways || policy == v1.RestartPolicyOnFailure && exitCode != 0
 }
 

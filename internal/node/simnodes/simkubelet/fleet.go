@@ -6,6 +6,7 @@ package simkubelet
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -179,7 +180,10 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	first := n.object == nil
 	n.object = object
 	n.gone = false
-	n.ips.setRange(object.Spec.PodCIDR)
+	// The range never changes. A dual-stack node's second range is not used.
+	if prefix, err := netip.ParsePrefix(object.Spec.PodCIDR); err == nil {
+		n.ips.prefix = prefix.Masked()
+	}
 	for _, a := range object.Status.Addresses {
 		if a.Type == v1.NodeInternalIP && n.address == "" {
 			n.address = a.Address

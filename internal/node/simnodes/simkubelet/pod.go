@@ -4,6 +4,7 @@
 package simkubelet
 
 import (
+	"cmp"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -253,10 +254,7 @@ func (f *Fleet) advancePod(p *pod, now time.Time) {
 // placePod assigns a start time and addresses to a pod that has none yet. It returns false if the
 // node has no address left. A pod in the host's network gets the node's address.
 func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
-	if status.StartTime == nil {
-		status.StartTime = new(toSeconds(now))
-	}
-
+	status.StartTime = cmp.Or(status.StartTime, new(toSeconds(now)))
 	host := p.node.address
 	if status.HostIP == "" {
 		status.HostIP = host

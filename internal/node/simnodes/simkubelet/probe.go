@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // This file evaluates probes without running anything: a probe passes after the delay given by its
@@ -33,11 +34,8 @@ func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 	}
 
 	// The annotation sets the result of every readiness probe.
-	if p.script.ready != nil {
-		ready = started && *p.script.ready
-	}
+	cs.Ready = started && ptr.Deref(p.script.ready, ready)
 	cs.Started = &started
-	cs.Ready = ready
 }
 
 // probeResult reports whether a probe ever passes, and if so, since when. A command that can only
