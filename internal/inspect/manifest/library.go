@@ -6,7 +6,6 @@ package manifest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -40,13 +39,7 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 	var document yaml.Node
 	// The library may report a line beyond the end of the file; clamp it.
 	last := line + int32(strings.Count(strings.TrimSuffix(text, "\n"), "\n"))
-	decoder := yaml.NewDecoder(strings.NewReader(text))
-	err := decoder.Decode(&document)
-	if err == nil {
-		if more := (yaml.Node{}); decoder.Decode(&more) == nil && len(more.Content) > 0 { // such as --- {a: b}
-			return &fault{min(line+int32(more.Line)-1, last), "a second document: put --- on a line of its own before it"}
-		}
-	} else if !errors.Is(err, io.EOF) {
+	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
 		f := syntaxFault(err, line)
 		f.line = min(f.line, last)
 		return f

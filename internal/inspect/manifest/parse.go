@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/config/document"
 )
 
 // found is a result of parsing a chunk: an object of a kind used by Berth (kind and object are
@@ -50,6 +52,12 @@ func (p *parser) parseChunk(c chunk, order int32) []found {
 	if !p.readTree(c) {
 		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
 			return []found{{problems: []problem{{line: fault.line, text: fault.text}}}}
+		}
+		if strings.Contains(c.text, "---") { // such as --- {a: b}
+			if line, more := document.Second(c.text); more {
+				text := "a second document: put --- on a line of its own before it"
+				return []found{{problems: []problem{{line: c.line + int32(max(line, 1)) - 1, text: text}}}}
+			}
 		}
 	}
 
