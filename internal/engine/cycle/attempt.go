@@ -130,9 +130,6 @@ func (s *attempts) noteBound(b *placement) {
 	}
 }
 
-// bindAnswered reports a finished binding to preemptions.
-func (s *attempts) bindAnswered(b *placement) { s.preemptions.bindAnswered(b) }
-
 // compare evaluates every node for a pod bound by another scheduler, in the possible states of the
 // nodes at that scheduler's decision. The evaluation is a trial: no pod remains placed, and the
 // attempt is not counted.

@@ -63,7 +63,7 @@ func (ps *placements) bindEnded(b *placement, o Outcome) {
 	default:
 		ps.finishBound(b)
 	}
-	ps.listener.bindAnswered(b)
+	b.tellPreemptor()
 }
 
 // readOverdue fetches bound pods whose binding no watch has shown since the previous flush. A Bind

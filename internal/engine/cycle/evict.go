@@ -65,7 +65,7 @@ func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 			return
 		}
 		pr.expectAnswer(r)
-		pr.binding[v] = r
+		pr.binding[v], v.victimIsOver = r, func() { pr.bindAnswered(v) }
 	default:
 		pr.expectAnswer(r)
 		pr.markLeaving(victim)

@@ -79,12 +79,22 @@ type placement struct {
 	dropped bool
 	// confirmed: a watch showed the pod on its node before the outcome of the Bind arrived.
 	confirmed bool
+	// victimIsOver, for a pod chosen as a victim, is called after its binding is over or its
+	// preparation has failed.
+	victimIsOver func()
 	// overdue: no watch had confirmed the successful Bind by the previous flush.
 	overdue bool
 
 	own     []ownWork // reservations of Berth's own plugins, still to be written
 	volumes plugins.PodVolumes
 	devices deviceWork
+}
+
+// tellPreemptor continues with a victim.
+func (b *placement) tellPreemptor() {
+	if b.victimIsOver != nil {
+		b.victimIsOver()
+	}
 }
 
 // stage is the progress of a placement.
@@ -203,9 +213,6 @@ type placementListener interface {
 	requeuePlacement(b *placement, why error)
 	// noteBound: the pod is bound.
 	noteBound(b *placement)
-	// bindAnswered: a binding is over, or its preparation has failed. It is called after
-	// requeuePlacement or noteBound.
-	bindAnswered(b *placement)
 }
 
 // enter registers the placement of a pod just placed in the cluster model; leave undoes enter.

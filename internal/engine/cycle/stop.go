@@ -155,7 +155,7 @@ func (ps *placements) finishStopped(b *placement) {
 		ps.observer().Ran(b.Profile, plugins.PreBind, false, ps.now.Sub(b.prepare.began))
 	}
 	b.stage = ended
-	defer ps.listener.bindAnswered(b)
+	defer b.tellPreemptor()
 	if b.dropped {
 		ps.dropPlacement(b)
 		return
