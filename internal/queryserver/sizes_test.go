@@ -102,7 +102,7 @@ func TestClaimsOfAManifestGetTheDefaultClass(t *testing.T) {
 		answer, err := c.Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: "shop", Manifest: named})
 		return err == nil && answer.Placed == 1
 	})
-	unnamed := strings.Replace(named, `"storageClassName": "standard", `, "", 1)
+	unnamed := strings.Replace(named, `"storageClassName": "standard",`, "", 1)
 	answer, err := c.Fits(t.Context(), &berthv1alpha1.FitsRequest{Namespace: "shop", Manifest: unnamed})
 	if err != nil || !answer.Fits {
 		t.Errorf("%v, %v", answer, err)

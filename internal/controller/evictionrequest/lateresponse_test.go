@@ -126,11 +126,11 @@ func TestRequestersDoNotFillTheEviction(t *testing.T) {
 		}
 		w.Run(20 * time.Second)
 	}
-	for range 16 {
+	for range 20 {
 		ask(long)
 		forget()
 	}
-	for range 3 {
+	for range 15 {
 		ask("a.io/r")
 		forget()
 	}
