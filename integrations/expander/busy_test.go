@@ -18,7 +18,7 @@ import (
 )
 
 // TestLongQuestionsAreAskedAgain verifies the choice if the query service answers one long question
-// of a caller at a time, and refuses the others, as it does.
+// of a caller at a time, and refuses the others, as it does. Its sleeps take virtual time.
 func TestLongQuestionsAreAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running atomic.Bool

@@ -22,16 +22,7 @@ func TestToolsOnlyRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	here, there := mcp.NewInMemoryTransports()
-	served, err := New(asked, "test").Connect(t.Context(), there, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), here, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = session.Close(); _ = served.Wait() })
+	session := connect(t, asked)
 	tools, err := session.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -44,4 +35,19 @@ func TestToolsOnlyRead(t *testing.T) {
 	if len(tools.Tools) != 5 {
 		t.Errorf("%d tools", len(tools.Tools))
 	}
+}
+
+// connect returns a client of the assistant.
+func connect(t *testing.T, asked *queryserver.Server) *mcp.ClientSession {
+	here, there := mcp.NewInMemoryTransports()
+	served, err := New(asked, "test").Connect(t.Context(), there, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), here, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close(); _ = served.Wait() })
+	return session
 }

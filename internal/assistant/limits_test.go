@@ -37,16 +37,7 @@ func TestAnswersNameUnreadableKinds(t *testing.T) {
 	var following sync.WaitGroup
 	following.Go(func() { asked.Follow(ctx) })
 	t.Cleanup(func() { stop(); following.Wait() })
-	here, there := mcp.NewInMemoryTransports()
-	served, err := New(asked, "test").Connect(t.Context(), there, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), here, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = session.Close(); _ = served.Wait() })
+	session := connect(t, asked)
 	for tool, arguments := range map[string]map[string]any{
 		"capacity": {}, "pending": {},
 		"fits": {"manifest": "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}"},
