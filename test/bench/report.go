@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/berth-k8s/berth/test/bench/driver"
@@ -28,12 +29,8 @@ func (r *Report) writeCompared(w io.Writer) {
 
 	for _, c := range r.Compared {
 		ratio := ratioOf(c.Sampled.Wall, c.Berth.Wall)
-		reached, goal := driver.Mark(ratio >= c.Goal), fmt.Sprintf("%.0f", c.Goal)
-		if c.Within > 0 {
-			reached, goal = driver.Mark(c.Berth.Wall <= c.Within), "Berth within "+driver.Short(c.Within)
-		}
 		lines = append(lines, []string{c.Mode, driver.Short(c.Sampled.Wall), driver.Short(c.All.Wall), driver.Short(c.Berth.Wall),
-			fmt.Sprintf("%.0f%s", ratio, reached), goal, fmt.Sprintf("%.0f", ratioOf(c.All.Wall, c.Berth.Wall)),
+			fmt.Sprintf("%.0f%s", ratio, driver.Mark(ratio >= c.Goal)), fmt.Sprintf("%.0f", c.Goal), fmt.Sprintf("%.0f", ratioOf(c.All.Wall, c.Berth.Wall)),
 			driver.Short(c.Sampled.CPU), driver.Short(c.Berth.CPU), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
 	}
 
@@ -45,11 +42,11 @@ func (r *Report) writeCompared(w io.Writer) {
 }
 
 func (r *Report) writeWorkloads(w io.Writer) {
-	lines := [][]string{{"mode", "workloads", "kube-scheduler, sampled", "Berth, all nodes", "goal", "times less"}}
+	lines := [][]string{{"mode", "workloads", "kube-scheduler, sampled", "Berth, all nodes", "times less", "goal"}}
 	for _, c := range r.Workloads {
-		lines = append(lines, []string{c.Mode, driver.Thousands(c.Apps), driver.Short(c.Sampled.CPU), driver.Short(c.Berth.CPU) +
-			driver.Mark(c.Berth.CPU <= c.Within),
-			driver.Short(c.Within), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
+		ratio := ratioOf(c.Sampled.CPU, c.Berth.CPU)
+		lines = append(lines, []string{c.Mode, driver.Thousands(c.Apps), driver.Short(c.Sampled.CPU), driver.Short(c.Berth.CPU),
+			fmt.Sprintf("%.0f%s", ratio, driver.Mark(ratio >= c.Goal)), fmt.Sprintf("%.0f", c.Goal)})
 	}
 	driver.Table(w, fmt.Sprintf("One decision by the number of workloads, %s nodes (CPU time)", driver.Thousands(r.Nodes)), lines)
 }
@@ -88,23 +85,25 @@ func (r *Report) writeSizes(w io.Writer) {
 		}
 		largest := slices.Max(slices.Collect(maps.Keys(cost[mode])))
 		ratio := ratioOf(cost[mode][largest], cost[mode][r.Nodes])
-		lines = append(lines, append(row, fmt.Sprintf("%.1f%s", ratio, driver.Mark(ratio <= 2)), "2"))
+		lines = append(lines, append(row, fmt.Sprintf("%.1f%s", ratio, driver.Mark(ratio <= growthGoal)), strconv.Itoa(growthGoal)))
 	}
 	driver.Table(w, "Berth alone, one decision, one core (CPU time)", lines)
 }
 
 func (r *Report) writeFilled(w io.Writer) {
-	lines := [][]string{{"mode", "nodes", "pods placed", "took", "goal", "CPU", "of it first of each kind",
+	lines := [][]string{{"mode", "nodes", "pods placed", "took", "CPU", "of it first of each kind",
+		"CPU a pod to a decision with " + driver.Thousands(r.Nodes), "goal",
 		"bytes a node", "goal", "bytes a pod", "goal"}}
 
 	for _, f := range r.Filled {
-		bound := boundOf(f.Mode) * float64(f.Nodes) / 1e6
-		took := fmt.Sprintf("%.1f s%s", f.Took.Wall.Seconds(), driver.Mark(f.Complete && f.Took.Wall.Seconds() <= bound))
+		took := fmt.Sprintf("%.1f s", f.Took.Wall.Seconds())
+		ratio := ratioOf(f.Took.CPU/time.Duration(max(f.Pods, 1)), r.decisionOf(f.Mode))
 		if !f.Complete {
 			took += " (given up)"
 		}
 		lines = append(lines, []string{f.Mode, driver.Thousands(f.Nodes), driver.Thousands(f.Pods), took,
-			fmt.Sprintf("%.4g s", bound), driver.Short(f.Took.CPU), driver.Short(f.First.CPU),
+			driver.Short(f.Took.CPU), driver.Short(f.First.CPU),
+			fmt.Sprintf("%.1f%s", ratio, driver.Mark(f.Complete && ratio <= fillGoal)), strconv.Itoa(fillGoal),
 			fmt.Sprintf("%d%s", f.NodeBytes, driver.Mark(f.NodeBytes <= 1024)), "1024",
 			fmt.Sprintf("%d%s", f.PodBytes, driver.Mark(f.PodBytes <= 1024)), "1024"})
 	}
@@ -112,9 +111,13 @@ func (r *Report) writeFilled(w io.Writer) {
 	driver.Table(w, "Berth alone, as many pods onto as many empty nodes", lines)
 }
 
-// boundOf returns the mode's bound; see Mode.Bound.
-func boundOf(mode string) float64 {
-	return Modes[slices.IndexFunc(Modes, func(m Mode) bool { return m.Name == mode })].Bound
+// decisionOf returns the CPU time of a decision by Berth with r.Nodes nodes.
+func (r *Report) decisionOf(mode string) time.Duration {
+	i := slices.IndexFunc(r.Sizes, func(s Steady) bool { return s.Mode == mode && s.Nodes == r.Nodes })
+	if i < 0 {
+		return 0
+	}
+	return r.Sizes[i].Decision.CPU
 }
 
 func ratioOf(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }

@@ -47,8 +47,6 @@ type Comparison struct {
 	// Apps is the number of workloads; it is set only in Report.Workloads.
 	Apps int
 	Goal float64
-	// Within, if not 0, is the goal instead of Goal; see Mode.
-	Within time.Duration
 	// Sampled is the cost of kube-scheduler with its default sampling. All is its cost if, like
 	// Berth, it evaluates all nodes (or all candidates of a preemption).
 	Sampled, All, Berth Cost
@@ -92,7 +90,7 @@ func (o *Options) printProgress(format string, args ...any) {
 
 func (r *Report) compareMode(ctx context.Context, o Options, m *Mode) (err error) {
 	o.printProgress("%s: kube-scheduler and Berth, %d nodes", m.Name, o.Nodes)
-	c := Comparison{Mode: m.Name, Goal: m.Goal, Within: m.Within}
+	c := Comparison{Mode: m.Name, Goal: m.Goal}
 	most := 2 * o.Nodes // with the initial pods, three pods on every node
 	if c.Sampled, err = measureUpstream(ctx, m, o.Nodes, 0, most, o.Each); err != nil {
 		return err
@@ -103,7 +101,7 @@ func (r *Report) compareMode(ctx context.Context, o Options, m *Mode) (err error
 	steady, err := measureBerth(m, o.Nodes, most, o.Each)
 	c.Berth = steady.Decision
 	r.Compared = append(r.Compared, c)
-	if m.Within == 0 {
+	if !m.diverse {
 		r.Sizes = append(r.Sizes, steady)
 	}
 	return err
@@ -115,8 +113,8 @@ func (r *Report) byWorkloads(ctx context.Context, o Options, of driver.Mode) (er
 	for _, apps := range o.Workloads {
 		o.printProgress("%d workloads, %s: kube-scheduler and Berth, %d nodes", apps, of.Name, o.Nodes)
 		of.Apps = apps
-		m, most := Mode{Mode: of, Within: diverse}, 2*o.Nodes
-		c := Comparison{Mode: of.Name, Apps: apps, Within: diverse}
+		m, most := Mode{Mode: of, diverse: true}, 2*o.Nodes
+		c := Comparison{Mode: of.Name, Apps: apps, Goal: diverseGoal}
 		if c.Sampled, err = measureUpstream(ctx, &m, o.Nodes, 0, most, o.Each); err != nil {
 			return err
 		}
@@ -146,7 +144,7 @@ func (r *Report) comparePreemption(ctx context.Context, o Options) (err error) {
 }
 
 func (r *Report) measureAlone(o Options, m *Mode) error {
-	if m.Within > 0 {
+	if m.diverse {
 		return nil // the share of initial costs depends on the number of nodes and pods, so other sizes are not comparable
 	}
 	for _, size := range o.Sizes {
@@ -160,7 +158,7 @@ func (r *Report) measureAlone(o Options, m *Mode) error {
 		}
 		r.Sizes = append(r.Sizes, s)
 	}
-	if o.Large == 0 || m.Bound == 0 {
+	if o.Large == 0 || !m.Fills {
 		return nil
 	}
 	o.printProgress("%s: Berth alone, %d pods onto %d empty nodes", m.Name, o.Large, o.Large)
