@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -37,14 +38,15 @@ type follower struct {
 	mu      sync.Mutex
 	kinds   int // number of kinds
 	listed  map[string]bool
-	missing map[string]string // kinds that cannot be read, with the reasons
-	ready   chan struct{}     // closed when every kind is listed or unreadable
+	missing map[string]string    // kinds that cannot be read, with the reasons
+	lost    map[string]time.Time // kinds without a watch, with the time of its end
+	ready   chan struct{}        // closed when every kind is listed or unreadable
 }
 
 // newFollower returns a follower with this number of lanes.
 func newFollower(client *snapshot.Client, lanes int) *follower {
 	f := &follower{client: client, free: make(chan *lane, lanes), listed: map[string]bool{}, missing: map[string]string{},
-		ready: make(chan struct{}), kinds: len(snapshot.Kinds())}
+		lost: map[string]time.Time{}, ready: make(chan struct{}), kinds: len(snapshot.Kinds())}
 	for range lanes {
 		l := &lane{world: world.Open(nil)}
 		f.lanes = append(f.lanes, l)
@@ -92,12 +94,21 @@ func (f *follower) noteListed(k snapshot.Kind, err error) {
 	}
 }
 
-// unreadable returns the kinds that cannot be read, with the reasons.
+// shortLoss is the time within which an interrupted watch usually continues. Answers are partial
+// after a longer interruption.
+const shortLoss = 3 * time.Second
+
+// unreadable returns the kinds that cannot be read or followed, with the reasons.
 func (f *follower) unreadable() (lines []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, kind := range slices.Sorted(maps.Keys(f.missing)) {
 		lines = append(lines, kind+": "+f.missing[kind])
+	}
+	for _, kind := range slices.Sorted(maps.Keys(f.lost)) {
+		if since := f.lost[kind]; f.missing[kind] == "" && time.Since(since) > shortLoss {
+			lines = append(lines, kind+": no changes have arrived since "+since.UTC().Format(time.RFC3339))
+		}
 	}
 	return lines
 }
@@ -124,6 +135,7 @@ type sink struct {
 	there  map[cluster.Name]metav1.Object // the last known objects
 	models models
 	listed map[cluster.Name]bool // objects of the list in progress; nil between lists
+	read   bool                  // whether a list has succeeded
 }
 
 func (s *sink) sink() feed.Sink {
@@ -135,12 +147,30 @@ func (s *sink) sink() feed.Sink {
 					s.send(object, true)
 				}
 			}
-			s.listed = nil
+			s.listed, s.read = nil, true
 			s.noteListed(s.kind, nil)
 		},
 		Seen: func(o runtime.Object) { s.send(o.(metav1.Object), false) },
 		Gone: func(o runtime.Object) { s.send(o.(metav1.Object), true) },
+		Lost: s.noteLost,
+		Back: s.noteBack,
 	}
+}
+
+// noteLost records the end of the watch of a kind that has been listed.
+func (s *sink) noteLost() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.read && s.lost[s.kind.Resource].IsZero() {
+		s.lost[s.kind.Resource] = time.Now()
+	}
+}
+
+// noteBack undoes noteLost.
+func (s *sink) noteBack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lost, s.kind.Resource)
 }
 
 // send applies a change to every lane. It waits for the questions in progress.

@@ -50,6 +50,20 @@ func TestUnreadableKindsMakeAnAnswerPartial(t *testing.T) {
 	}
 }
 
+// TestALostWatchMakesAnAnswerPartial covers an API server that cannot be reached for some time.
+func TestALostWatchMakesAnAnswerPartial(t *testing.T) {
+	r := start(t, nil)
+	partial := func() bool {
+		p, err := r.as(t, "admin").Pending(t.Context(), &berthv1alpha1.PendingRequest{})
+		return err == nil && p.Basis.Partial
+	}
+	r.api.Refuse("pods", 503)
+	r.api.Cut("pods", true)
+	r.until(t, partial)
+	r.api.Refuse("pods", 0)
+	r.until(t, func() bool { return !partial() })
+}
+
 // TestQuotasOfOtherNamespacesMakeAnAnswerPartial covers a pod of a namespace other than the
 // request's.
 func TestQuotasOfOtherNamespacesMakeAnAnswerPartial(t *testing.T) {
