@@ -35,8 +35,8 @@ func (e *evictor) takeAnswer(now time.Time, answer Answered) {
 func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 	// This precedes the check for a nil pod, because a successful delete counts even if the watch
 	// delivered the deletion before the response.
-	if a.step == deleting && answer.Outcome == response.OK {
-		e.statuses.countEvicted(now, a.rules)
+	if a.Step == deleting && answer.Outcome == response.OK {
+		e.statuses.countEvicted(now, a.Rules)
 	}
 	// The pod was deleted while the request was in flight; only its slot is released.
 	if a.pod == nil {
@@ -44,7 +44,7 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 		return
 	}
 
-	switch a.step {
+	switch a.Step {
 	case readingNode:
 		e.nodeRead(now, a, answer)
 	case readingDevices:
@@ -57,7 +57,7 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 	// delete.
 	case marking:
 		if answer.Outcome == response.OK && answer.Pod != nil {
-			a.live = *answer.Pod
+			a.Live = *answer.Pod
 		}
 		if answer.Outcome == response.Gone {
 			e.acceptDelete(now, a)
@@ -76,19 +76,19 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case response.OK:
 		known := a.pod.node
-		if known.uid != answer.Node.UID {
+		if known.UID != answer.Node.UID {
 			known = &node{}
 		}
-		a.held = e.dating.nodeTaints(now, known, *answer.Node, true)
+		a.Held = e.dating.nodeTaints(now, known, *answer.Node, true)
 	case response.Gone:
-		a.held = nil
+		a.Held = nil
 	default:
 		e.retryRead(now, a, answer)
 		return
 	}
 
 	e.pause = pause{}
-	a.pod.node.reads.Reset()
+	a.pod.node.Reads.Reset()
 	switch {
 	case e.stillDue(a):
 		e.reasonRead(now, a)
@@ -118,7 +118,7 @@ func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 // reasonRead continues after reading a node or devices that still require the eviction. A repeated
 // attempt marks the pod after reading it, and so only once.
 func (e *evictor) reasonRead(now time.Time, a *attempt) {
-	if a.unread && !a.evicts && !a.asked && !a.live.Marked && a.live.ResourceVersion != "" && a.rereads == 0 && a.pod.tries == 0 {
+	if a.Unread && !a.Evicts && !a.Asked && !a.Live.Marked && a.Live.ResourceVersion != "" && a.Rereads == 0 && a.pod.Tries == 0 {
 		e.markPod(a, markingUnread)
 		return
 	}
@@ -130,12 +130,12 @@ func (e *evictor) reasonRead(now time.Time, a *attempt) {
 func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case response.OK:
-		a.live, a.unread = *answer.Pod, false
+		a.Live, a.Unread = *answer.Pod, false
 		e.deleteIfDue(now, a)
 	case response.Gone:
 		e.acceptDelete(now, a)
 	case response.Conflict: // the pod has changed since it was last observed: the mark is requested again
-		a.asked = false
+		a.Asked = false
 		e.readPod(a)
 	default:
 		e.readPod(a)
@@ -155,8 +155,8 @@ func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 		return
 	}
 
-	a.live, a.unread = *answer.Pod, false
-	if a.live.Marked || a.asked || a.evicts {
+	a.Live, a.Unread = *answer.Pod, false
+	if a.Live.Marked || a.Asked || a.Evicts {
 		e.deleteIfDue(now, a)
 		return
 	}
@@ -171,22 +171,22 @@ func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 // read of the node or the devices: a deadline that passed later may no longer apply. stillDue may
 // be called again for the same attempt after the pod was read.
 func (e *evictor) stillDue(a *attempt) bool {
-	return e.liveDue(a).IsDue(a.readAt)
+	return e.liveDue(a).IsDue(a.ReadAt)
 }
 
 // liveDue returns the deadline that results from the attempt's reads: from the devices if the
 // attempt has read them, and otherwise from the node's taints.
 func (e *evictor) liveDue(a *attempt) Due {
-	if a.seeks {
-		due, _ := a.found.deadlineOf(&a.live)
+	if a.Seeks {
+		due, _ := a.found.deadlineOf(&a.Live)
 		return due
 	}
-	return Deadline(a.live.Tolerations, e.mirror.boundAt(a.readAt, a.pod, &a.live), a.held)
+	return Deadline(a.Live.Tolerations, e.mirror.boundAt(a.ReadAt, a.pod, &a.Live), a.Held)
 }
 
 // causeOf returns the observed deadline for which the attempt deletes the pod.
 func (a *attempt) causeOf() Due {
-	if a.seeks {
+	if a.Seeks {
 		return a.pod.byDevice
 	}
 	return a.pod.byNode

@@ -49,19 +49,24 @@ const (
 // pod, marks it, and deletes it. Usually the read of the pod is skipped, because a mark that
 // succeeds only if the pod is unchanged serves as a read.
 type attempt struct {
-	pod     *pod // nil: deleted since the attempt began
-	step    step
-	also    []*attempt // attempts begun at the same time for the same node; they share its read
-	evicts  bool       // the pod is evicted through the Eviction API
-	readAt  time.Time  // start of the read of the node or of the devices
-	rereads int
-	held    []Held   // the node's taints as read; empty if the node no longer exists
-	found   devices  // the device objects as read
-	seeks   bool     // the attempt has read the devices, or is reading them
-	rules   []string // rules that evicted the pod when its delete was sent
-	live    Pod      // the pod as last read, or as last observed
-	unread  bool     // live was observed by a watch, and not read
-	asked   bool     // the mark was requested; the delete follows regardless of the response
+	attemptRecord
+	pod   *pod       // nil: deleted since the attempt began
+	also  []*attempt // attempts begun at the same time for the same node; they share its read
+	found devices    // the device objects as read
+}
+
+// attemptRecord is the part of an attempt's state that Knowledge stores unchanged.
+type attemptRecord struct {
+	Step    step
+	Evicts  bool      // the pod is evicted through the Eviction API
+	ReadAt  time.Time // start of the read of the node or of the devices
+	Rereads int
+	Held    []Held   // the node's taints as read; empty if the node no longer exists
+	Seeks   bool     `json:",omitempty"` // the attempt has read the devices, or is reading them
+	Rules   []string `json:",omitempty"` // rules that evicted the pod when its delete was sent
+	Live    Pod      // the pod as last read, or as last observed
+	Unread  bool     // Live was observed by a watch, and not read
+	Asked   bool     // the mark was requested; the delete follows regardless of the response
 }
 
 // evictor carries out evictions, with one attempt at a time per pod.
@@ -109,26 +114,27 @@ func (e *evictor) beginAttempts(now time.Time) {
 		}
 
 		// A read of the node has failed recently, so the pod waits for the node's back-off.
-		if p.byNode.IsDue(now) && !p.node.reads.Ready(now) {
-			p.notYet = p.node.reads.Next
+		if p.byNode.IsDue(now) && !p.node.Reads.Ready(now) {
+			p.NotYet = p.node.Reads.Next
 			e.deadlines.enqueuePod(p)
 			continue
 		}
 
 		// From here the attempt holds the pod; see evictor for the invariant.
 		heap.Pop(&e.deadlines.queue)
-		if p.tries > 0 {
+		if p.Tries > 0 {
 			e.retries++
 		}
 
-		a := &attempt{pod: p, live: p.Pod, unread: true, evicts: e.options.Budgets && !e.budgetsOver(now, p)}
+		evicts := e.options.Budgets && !e.budgetsOver(now, p)
+		a := &attempt{pod: p, attemptRecord: attemptRecord{Live: p.Pod, Unread: true, Evicts: evicts}}
 		p.attempt = a
 		e.underway++
 		switch first := reading[p.node]; {
 		case !p.byNode.IsDue(now):
 			e.readDevices(now, a)
 		case first != nil:
-			a.step, a.readAt = readingNode, now
+			a.Step, a.ReadAt = readingNode, now
 			first.also = append(first.also, a)
 		default:
 			e.readNode(now, a)
@@ -140,14 +146,14 @@ func (e *evictor) beginAttempts(now time.Time) {
 // budgetsOver reports whether the pod is so overdue that budgets are bypassed: by setting
 // BudgetsFor, an operator prefers a violated budget to a pod that stays on a tainted node.
 func (e *evictor) budgetsOver(now time.Time, p *pod) bool {
-	return e.options.BudgetsFor > 0 && !now.Before(p.due.At.Add(e.options.BudgetsFor))
+	return e.options.BudgetsFor > 0 && !now.Before(p.Due.At.Add(e.options.BudgetsFor))
 }
 
 // awaitAnswer issues the ticket of the attempt's next request. An attempt waits for one response at
 // a time, so it is in attempts once.
 func (e *evictor) awaitAnswer(a *attempt, step step) response.Ticket {
 	ticket := e.out.issueTicket()
-	a.step = step
+	a.Step = step
 	e.attempts[ticket] = a
 	return ticket
 }
@@ -155,13 +161,13 @@ func (e *evictor) awaitAnswer(a *attempt, step step) response.Ticket {
 // readNode reads the node's taints live. The age of the result counts from the request and not from
 // the response, because the API server may have read the node at any moment in between.
 func (e *evictor) readNode(now time.Time, a *attempt) {
-	a.readAt = now
-	e.out.add(ReadNode{Ticket: e.awaitAnswer(a, readingNode), Node: a.pod.node.name})
+	a.ReadAt = now
+	e.out.add(ReadNode{Ticket: e.awaitAnswer(a, readingNode), Node: a.pod.node.Name})
 }
 
 // readDevices reads the device objects that require the eviction.
 func (e *evictor) readDevices(now time.Time, a *attempt) {
-	a.readAt, a.seeks, a.held = now, true, nil
+	a.ReadAt, a.Seeks, a.Held = now, true, nil
 	read := e.devices.seen.evidenceFor(&a.pod.Pod, now)
 	read.Ticket, read.Pod = e.awaitAnswer(a, readingDevices), a.pod.Name
 	e.out.add(read)
@@ -177,10 +183,10 @@ func (e *evictor) readPod(a *attempt) {
 // time only after a conflict. The delete follows whatever the response, since a pod must not stay
 // because its status cannot be written.
 func (e *evictor) markPod(a *attempt, step step) {
-	a.asked = true
-	m := Mark{Ticket: e.awaitAnswer(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
+	a.Asked = true
+	m := Mark{Ticket: e.awaitAnswer(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.Live.Observed, Device: a.Seeks}
 	if step == markingUnread {
-		m.ResourceVersion = a.live.ResourceVersion
+		m.ResourceVersion = a.Live.ResourceVersion
 	}
 	e.out.add(m)
 }
@@ -198,9 +204,9 @@ func (e *evictor) deleteIfDue(now time.Time, a *attempt) {
 // reads doubles with each repetition, up to 64 s, so that a slow API delays an eviction but cannot
 // prevent it.
 func (e *evictor) deletePod(now time.Time, a *attempt) {
-	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !a.readAt.IsZero() {
-		a.rereads++
-		if a.seeks {
+	if now.Sub(a.ReadAt) > fresh<<min(a.Rereads, 6) && !a.ReadAt.IsZero() {
+		a.Rereads++
+		if a.Seeks {
 			e.readDevices(now, a)
 		} else {
 			e.readNode(now, a)
@@ -209,18 +215,18 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 	}
 
 	p := a.pod
-	if a.seeks {
-		a.rules = p.asked
+	if a.Seeks {
+		a.Rules = p.asked
 	}
 
-	if !p.marked {
-		p.marked = true
-		e.out.add(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
+	if !p.Recorded {
+		p.Recorded = true
+		e.out.add(Record{Name: p.Name, UID: p.UID, Device: a.Seeks})
 	}
 
 	// The UID protects a newer pod of the same name. kube-controller-manager deletes by name.
 	ticket := e.awaitAnswer(a, deleting)
-	if a.evicts {
+	if a.Evicts {
 		e.out.add(Evict{Ticket: ticket, Name: p.Name, UID: p.UID, Due: a.causeOf()})
 		return
 	}
@@ -235,7 +241,7 @@ func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == response.OK, answer.Outcome == response.Gone:
 		e.acceptDelete(now, a)
-	case a.evicts && answer.Outcome == response.Busy:
+	case a.Evicts && answer.Outcome == response.Busy:
 		e.retryLater(now, a, max(answer.RetryAfter, budgetRetry))
 	default: // a Conflict means another UID; the next attempt reads the pod
 		e.retryLater(now, a, min(answer.RetryAfter, lastRetry))
@@ -247,8 +253,8 @@ func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 func (e *evictor) acceptDelete(now time.Time, a *attempt) {
 	e.underway--
 	p := a.pod
-	p.attempt, p.accepted, p.cancels = nil, true, false
-	p.notYet = now.Add(confirmAfter)
+	p.attempt, p.Accepted, p.Cancels = nil, true, false
+	p.NotYet = now.Add(confirmAfter)
 	e.deadlines.enqueuePod(p)
 }
 
@@ -258,8 +264,8 @@ func (e *evictor) acceptDelete(now time.Time, a *attempt) {
 func (e *evictor) avertDelete(now time.Time, a *attempt) {
 	e.averted++
 	p := a.pod
-	p.tries++
-	at := now.Add(pacing.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
+	p.Tries++
+	at := now.Add(pacing.Backoff{First: firstRetry, Last: lastRetry}.After(p.Tries, string(p.UID)))
 	if due := e.liveDue(a); !due.Stays() && due.At.After(now) {
 		at = pacing.Earlier(at, due.At)
 	}
@@ -285,10 +291,10 @@ func (p *pause) extend(now time.Time, retryAfter time.Duration) {
 // retryLater ends an attempt whose delete failed.
 func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 	p := a.pod
-	p.tries++
-	wait := max(after, pacing.Backoff{First: firstRetry, Last: lastRetry}.After(p.tries, string(p.UID)))
+	p.Tries++
+	wait := max(after, pacing.Backoff{First: firstRetry, Last: lastRetry}.After(p.Tries, string(p.UID)))
 	at := now.Add(wait)
-	if over := p.due.At.Add(e.options.BudgetsFor); a.evicts && e.options.BudgetsFor > 0 && now.Before(over) {
+	if over := p.Due.At.Add(e.options.BudgetsFor); a.Evicts && e.options.BudgetsFor > 0 && now.Before(over) {
 		at = pacing.Earlier(at, over)
 	}
 	e.endAttempt(a, at)
@@ -303,14 +309,14 @@ func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	if answer.Unserved {
 		backoff.Last = lastPause // frequent probes do not load a server that is down
 	}
-	if a.step == readingNode {
-		if p.node.reads.Ready(now) {
-			p.node.reads.Sent(now, backoff, p.node.name)
+	if a.Step == readingNode {
+		if p.node.Reads.Ready(now) {
+			p.node.Reads.Sent(now, backoff, p.node.Name)
 		}
-		p.node.reads.Delay(now.Add(after))
+		p.node.Reads.Delay(now.Add(after))
 	}
-	p.tries++
-	e.endAttempt(a, now.Add(max(after, backoff.After(p.tries, string(p.UID)))))
+	p.Tries++
+	e.endAttempt(a, now.Add(max(after, backoff.After(p.Tries, string(p.UID)))))
 }
 
 // endAttempt ends an attempt without an accepted delete. A cancellation during the attempt is
@@ -318,8 +324,8 @@ func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 func (e *evictor) endAttempt(a *attempt, notYet time.Time) {
 	e.underway--
 	p := a.pod
-	p.attempt, p.notYet = nil, notYet
-	if p.cancels {
+	p.attempt, p.NotYet = nil, notYet
+	if p.Cancels {
 		e.deadlines.cancelEviction(p)
 	}
 	e.deadlines.enqueuePod(p)

@@ -136,22 +136,22 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.mirror.podList.begin()
 	case PodsListed:
 		c.mirror.podList.end()
-		isMissing := func(p *pod) bool { return p.list != c.mirror.podList.Number }
+		isMissing := func(p *pod) bool { return p.List != c.mirror.podList.Number }
 		for _, p := range unlisted(c.mirror.pods, isMissing, inOrderOfSight) {
 			c.forgetPod(now, p)
 		}
 	case NodeSeen:
 		c.nodeSeen(now, e.Node)
 	case NodeGone:
-		if n := c.mirror.nodes[e.Name]; n != nil && n.known {
+		if n := c.mirror.nodes[e.Name]; n != nil && n.Known {
 			c.nodeGone(now, n)
 		}
 	case NodesListing:
 		c.mirror.nodeList.begin()
 	case NodesListed:
 		c.mirror.nodeList.end()
-		isMissing := func(n *node) bool { return n.known && n.list != c.mirror.nodeList.Number }
-		for _, n := range unlisted(c.mirror.nodes, isMissing, func(a, b *node) int { return strings.Compare(a.name, b.name) }) {
+		isMissing := func(n *node) bool { return n.Known && n.List != c.mirror.nodeList.Number }
+		for _, n := range unlisted(c.mirror.nodes, isMissing, func(a, b *node) int { return strings.Compare(a.Name, b.Name) }) {
 			c.nodeGone(now, n)
 		}
 	case Answered:
@@ -208,10 +208,10 @@ func (c *Core) dropUnlisted(now time.Time, kind Kind) {
 	seen, current := &c.devices.seen, c.devices.lists[kind].Number
 	switch kind {
 	case Claims:
-		byName := func(a, b *claim) int {
+		byName := func(a, b *ClaimState) int {
 			return cmp.Or(strings.Compare(a.Name.Namespace, b.Name.Namespace), strings.Compare(a.Name.Name, b.Name.Name))
 		}
-		for _, claim := range unlisted(seen.claims, func(c *claim) bool { return c.list != current }, byName) {
+		for _, claim := range unlisted(seen.claims, func(c *ClaimState) bool { return c.List != current }, byName) {
 			c.decidePods(now, c.devices.dropClaim(claim.Name))
 		}
 
@@ -222,7 +222,7 @@ func (c *Core) dropUnlisted(now time.Time, kind Kind) {
 		}
 	case Rules:
 		byName := func(a, b *rule) int { return strings.Compare(a.Name, b.Name) }
-		for _, rule := range unlisted(seen.rules, func(r *rule) bool { return r.list != current }, byName) {
+		for _, rule := range unlisted(seen.rules, func(r *rule) bool { return r.List != current }, byName) {
 			c.decidePods(now, c.devices.dropRule(rule.Name))
 		}
 	}
@@ -253,7 +253,7 @@ func (c *Core) Stats() Stats {
 func (c *Core) Going() iter.Seq2[Pod, Due] {
 	return func(yield func(Pod, Due) bool) {
 		for _, p := range c.deadlines.queue {
-			if !yield(p.Pod, p.due) {
+			if !yield(p.Pod, p.Due) {
 				return
 			}
 		}
@@ -266,7 +266,7 @@ func (c *Core) Pods() int { return len(c.mirror.pods) }
 // Due returns the pod's deadline according to the observed state.
 func (c *Core) Due(uid types.UID) (Due, bool) {
 	if p := c.mirror.pods[uid]; p != nil {
-		return p.due, true
+		return p.Due, true
 	}
 	return Due{}, false
 }

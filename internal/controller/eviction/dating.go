@@ -37,19 +37,19 @@ func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Hel
 		noted = d.notedSince(seen)
 	}
 
-	remembers := !missed || n.known && seen.ResourceVersion == n.version && n.version != ""
+	remembers := !missed || n.Known && seen.ResourceVersion == n.Version && n.Version != ""
 	held := make([]Held, 0, len(seen.Taints))
 	for _, taint := range seen.Taints {
-		before, had := findTaint(n.held, &taint)
+		before, had := findTaint(n.Held, &taint)
 		switch said := d.taintSince(&taint, seen, noted); {
 		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers),
-			had && !said.IsZero() && said.Equal(before.reported):
+			had && !said.IsZero() && said.Equal(before.Reported):
 			before.Taint = taint
 		default:
 			before = d.newlyHeld(now, taint, said, missed)
 		}
-		if said := seen.Turned; oppositeTaint(&taint) != nil && !said.Equal(before.reportedTurned) {
-			before.reportedTurned, before.Turned = said, time.Time{}
+		if said := seen.Turned; oppositeTaint(&taint) != nil && !said.Equal(before.ReportedTurned) {
+			before.ReportedTurned, before.Turned = said, time.Time{}
 			if !said.IsZero() {
 				before.Turned = d.clock.toClockSince(now, said, missed)
 			}
@@ -84,9 +84,9 @@ func (d dating) notedSince(seen Node) map[string]time.Time {
 // newlyHeld returns a taint for which there is no valid prior knowledge. The taint starts at the
 // time recorded in its object, or now if there is none.
 func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
-	h := Held{Taint: taint, Since: now, written: d.clock.wallTime(now), reported: said}
+	h := Held{Taint: taint, Since: now, Written: d.clock.wallTime(now), Reported: said}
 	if !said.IsZero() {
-		h.Since, h.written = d.clock.toClockSince(now, said, missed), pacing.Earlier(said, h.written)
+		h.Since, h.Written = d.clock.toClockSince(now, said, missed), pacing.Earlier(said, h.Written)
 	}
 	return h
 }
@@ -115,7 +115,7 @@ func (d dating) deviceTaint(now time.Time, taint v1.Taint, known []Held, missed 
 	if !taint.TimeAdded.IsZero() {
 		said = taint.TimeAdded.Time
 	}
-	if before, had := findTaint(known, &taint); had && said.Equal(before.reported) {
+	if before, had := findTaint(known, &taint); had && said.Equal(before.Reported) {
 		before.Taint = taint
 		return before
 	}

@@ -21,9 +21,9 @@ type Held struct {
 	// did. The field Since then holds the start of the earlier taint.
 	Turned time.Time
 
-	written        time.Time // the field Since, converted to the wall clock
-	reported       time.Time // start recorded in the object; zero if absent
-	reportedTurned time.Time // the field Turned as recorded in the object; zero if absent
+	Written        time.Time // the field Since, converted to the wall clock
+	Reported       time.Time `json:"Said"`       // start recorded in the object; zero if absent
+	ReportedTurned time.Time `json:"SaidTurned"` // the field Turned as recorded in the object; zero if absent
 }
 
 // ID identifies the taint on its node: key=value:NoExecute.

@@ -19,17 +19,11 @@ import (
 // devices is the known state of devices. The Core builds one from watches, and each attempt builds
 // another one from its reads.
 type devices struct {
-	claims map[types.NamespacedName]*claim
+	claims map[types.NamespacedName]*ClaimState
 	pools  map[Pool]*pool
 	slices map[string]*slice
 	rules  map[string]*rule
 	sorted []*rule // the rules, by name
-}
-
-// claim is a claim and the number of the last list that contained it.
-type claim struct {
-	Claim
-	list uint32
 }
 
 // pool is a pool of devices. Only slices of the newest generation count.
@@ -49,21 +43,15 @@ type slice struct {
 
 // rule is a rule with the pods it evicts, and the state of its status.
 type rule struct {
-	Rule
-	held    Held // the rule's taint with its start
-	list    uint32
-	pods    map[*pod]bool // pods evicted by the rule
-	evicted int           // number of pods evicted since the Core started
-
-	statusDue      time.Time // time of the next status check; zero: none before the next event
-	statusInFlight bool      // a status write is in flight
-	tries          int       // failed writes of the status in a row
+	RuleState
+	pods           map[*pod]bool // pods evicted by the rule
+	statusInFlight bool          // a status write is in flight
 }
 
 // newDevices returns an empty state.
 func newDevices() devices {
 	return devices{
-		claims: map[types.NamespacedName]*claim{}, pools: map[Pool]*pool{}, slices: map[string]*slice{}, rules: map[string]*rule{},
+		claims: map[types.NamespacedName]*ClaimState{}, pools: map[Pool]*pool{}, slices: map[string]*slice{}, rules: map[string]*rule{},
 	}
 }
 
@@ -112,7 +100,7 @@ func (d *devices) taintsOf(device Device) func(yield func(Held, string) bool) {
 			}
 		}
 		for _, r := range d.sorted {
-			if r.evictsPods() && r.selectsDevice(device) && !yield(r.held, r.Name) {
+			if r.evictsPods() && r.selectsDevice(device) && !yield(r.Held, r.Name) {
 				return
 			}
 		}
@@ -230,7 +218,7 @@ func (d *devices) poolOf(id Pool) *pool {
 }
 
 // setClaim sets a claim, replacing any of the same name, and adds it to the pools of its devices.
-func (d *devices) setClaim(c *claim) {
+func (d *devices) setClaim(c *ClaimState) {
 	d.dropClaim(c.Name)
 	d.claims[c.Name] = c
 	for i := range c.Uses {

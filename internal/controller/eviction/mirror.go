@@ -55,7 +55,7 @@ func (l *listing) end() { l.Listing, l.Listed = false, true }
 func (m *mirror) nodeNamed(name string) *node {
 	n := m.nodes[name]
 	if n == nil {
-		n = &node{name: name}
+		n = &node{nodeRecord: nodeRecord{Name: name}}
 		m.nodes[name] = n
 	}
 	return n
@@ -63,8 +63,8 @@ func (m *mirror) nodeNamed(name string) *node {
 
 // dropIfUnused removes a node that neither exists nor has pods.
 func (m *mirror) dropIfUnused(n *node) {
-	if !n.known && len(n.pods) == 0 {
-		delete(m.nodes, n.name)
+	if !n.Known && len(n.pods) == 0 {
+		delete(m.nodes, n.Name)
 	}
 }
 
@@ -74,10 +74,8 @@ func (m *mirror) podFor(now time.Time, seen Pod) *pod {
 	p := m.pods[seen.UID]
 	if p == nil {
 		m.sights++
-		p = &pod{
-			Pod: seen, node: m.nodeNamed(seen.Node), bound: m.clock.toClockSince(now, seen.Bound, m.podList.Listing), place: -1,
-			number: m.sights,
-		}
+		begun := m.clock.toClockSince(now, seen.Bound, m.podList.Listing)
+		p = &pod{podRecord: podRecord{Pod: seen, Begun: begun, Number: m.sights}, node: m.nodeNamed(seen.Node), place: -1}
 		p.node.addPod(p)
 		m.pods[seen.UID] = p
 		m.names[seen.Name] = seen.UID
@@ -99,13 +97,13 @@ func (m *mirror) dropPod(p *pod) {
 // unless the time in the object has changed.
 func (m *mirror) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	if seen.Bound.Equal(p.Bound) {
-		return p.bound
+		return p.Begun
 	}
 	return m.clock.toClockSince(now, seen.Bound, m.podList.Listing)
 }
 
 // inOrderOfSight compares pods by their first observation.
-func inOrderOfSight(a, b *pod) int { return cmp.Compare(a.number, b.number) }
+func inOrderOfSight(a, b *pod) int { return cmp.Compare(a.Number, b.Number) }
 
 // Kind is a kind of object that describes devices.
 type Kind int
@@ -174,7 +172,7 @@ func (m *deviceMirror) usersOf(names map[types.NamespacedName]bool) (users []*po
 // setClaim then returns no pods.
 func (m *deviceMirror) setClaim(shown Claim) (users []*pod) {
 	before := m.seen.claims[shown.Name]
-	m.seen.setClaim(&claim{Claim: shown, list: m.lists[Claims].Number})
+	m.seen.setClaim(&ClaimState{Claim: shown, List: m.lists[Claims].Number})
 	if before != nil && reflect.DeepEqual(before.Claim, shown) {
 		return nil
 	}
@@ -218,13 +216,13 @@ func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	r := m.seen.rules[shown.Name]
 	var known []Held
 	if r != nil {
-		known = []Held{r.held}
+		known = []Held{r.Held}
 	} else {
 		r = &rule{pods: map[*pod]bool{}}
 	}
 
 	was := r.Rule
-	r.Rule, r.list = shown, m.lists[Rules].Number
+	r.Rule, r.List = shown, m.lists[Rules].Number
 	if known != nil && !sayTheSame(was.Condition, shown.Condition) {
 		r.scheduleStatus(now, statusPeriod) // another client has written the status, or an earlier write arrived late
 	}
@@ -233,8 +231,8 @@ func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 		return nil
 	}
 
-	r.held = m.dating.deviceTaint(now, shown.Taint, known, m.lists[Rules].Listing)
-	r.statusDue, r.tries = now, 0
+	r.Held = m.dating.deviceTaint(now, shown.Taint, known, m.lists[Rules].Listing)
+	r.StatusDue, r.Tries = now, 0
 	m.seen.setRule(r)
 	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return r.selectsPool(id) || was.selectsPool(id) }))
 }
@@ -265,7 +263,7 @@ func unlisted[N comparable, T any](all map[N]T, isMissing func(T) bool, order fu
 func (m *deviceMirror) foundOf(now time.Time, read *Devices) devices {
 	found := newDevices()
 	for i := range read.Claims {
-		found.setClaim(&claim{Claim: read.Claims[i]})
+		found.setClaim(&ClaimState{Claim: read.Claims[i]})
 	}
 
 	for i := range read.Slices {
@@ -275,12 +273,12 @@ func (m *deviceMirror) foundOf(now time.Time, read *Devices) devices {
 	}
 
 	for i := range read.Rules {
-		r := &rule{Rule: read.Rules[i]}
+		r := &rule{RuleState: RuleState{Rule: read.Rules[i]}}
 		var known []Held
 		if before := m.seen.rules[r.Name]; before != nil && before.UID == r.UID {
-			known = []Held{before.held}
+			known = []Held{before.Held}
 		}
-		r.held = m.dating.deviceTaint(now, r.Taint, known, true)
+		r.Held = m.dating.deviceTaint(now, r.Taint, known, true)
 		found.setRule(r)
 	}
 

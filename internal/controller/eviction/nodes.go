@@ -13,20 +13,25 @@ import (
 
 // node is a node that was observed or is referred to by a pod.
 type node struct {
-	name          string
-	pods          []*pod // in arbitrary order; see addPod
-	known         bool   // the node exists, according to the watch
-	uid           types.UID
-	version       string      // its resource version, as last observed
-	list          uint32      // number of the last list that contained the node
-	held          []Held      // its NoExecute taints
-	taintsWritten time.Time   // Node.Witness of the object from which held was determined
-	note          string      // NoteAnnotation, as last observed
-	reads         pacing.Pace // paces reads after failures; reset by a successful read
+	nodeRecord
+	pods []*pod // in arbitrary order; see addPod
+}
 
-	noting    bool // a write of the note is in flight
-	noteTries int
-	noteAt    time.Time // earliest time of the next write (back-off)
+// nodeRecord is the part of a node's state that Knowledge stores unchanged.
+type nodeRecord struct {
+	Name          string
+	Known         bool // the node exists, according to the watch
+	UID           types.UID
+	Version       string    // its resource version, as last observed
+	List          uint32    // number of the last list that contained the node
+	Held          []Held    // its NoExecute taints
+	TaintsWritten time.Time `json:"Witness"` // Node.Witness of the object from which Held was determined
+	Note          string    // NoteAnnotation, as last observed
+
+	Noting    bool // a write of the note is in flight
+	NoteTries int
+	NoteAt    time.Time   // earliest time of the next write (back-off)
+	Reads     pacing.Pace `json:",omitzero"` // paces reads after failures; reset by a successful read
 }
 
 // addPod and dropPod maintain the node's pods as a list, because the order of a map would vary.
@@ -50,17 +55,17 @@ func (n *node) dropPod(p *pod) {
 // changed, since kubelets write every node's status every few minutes.
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.mirror.nodeNamed(seen.Name)
-	other := !n.known || n.uid != seen.UID
+	other := !n.Known || n.UID != seen.UID
 	missed := c.mirror.nodeList.Listing || other
-	if n.uid != seen.UID {
-		n.held, n.taintsWritten = nil, time.Time{}
+	if n.UID != seen.UID {
+		n.Held, n.TaintsWritten = nil, time.Time{}
 	}
 
 	held := c.dating.nodeTaints(now, n, seen, missed)
-	changed := other || !sameTaints(held, n.held)
-	rewritten := changed || !seen.Witness.Equal(n.taintsWritten)
-	n.known, n.uid, n.version, n.list = true, seen.UID, seen.ResourceVersion, c.mirror.nodeList.Number
-	n.held, n.taintsWritten, n.note = held, seen.Witness, seen.Note
+	changed := other || !sameTaints(held, n.Held)
+	rewritten := changed || !seen.Witness.Equal(n.TaintsWritten)
+	n.Known, n.UID, n.Version, n.List = true, seen.UID, seen.ResourceVersion, c.mirror.nodeList.Number
+	n.Held, n.TaintsWritten, n.Note = held, seen.Witness, seen.Note
 	if changed {
 		c.decidePods(now, n.pods)
 	}
@@ -71,7 +76,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 // nodeGone keeps the pods of a deleted node: the pod garbage collector removes them, and the taints
 // that could evict them no longer exist.
 func (c *Core) nodeGone(now time.Time, n *node) {
-	n.known, n.uid, n.version, n.held, n.taintsWritten, n.note = false, "", "", nil, time.Time{}, ""
+	n.Known, n.UID, n.Version, n.Held, n.TaintsWritten, n.Note = false, "", "", nil, time.Time{}, ""
 	c.decidePods(now, n.pods)
 	c.notes.drop(n)
 	c.mirror.dropIfUnused(n)

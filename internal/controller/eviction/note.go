@@ -47,15 +47,15 @@ func parseNote(text string) (n note, ok bool) {
 // none.
 func (n *node) wantedNote() string {
 	since := map[string]time.Time{}
-	for _, h := range n.held {
-		if h.Taint.TimeAdded.IsZero() && !h.written.Equal(n.taintsWritten) {
-			since[h.ID()] = h.written
+	for _, h := range n.Held {
+		if h.Taint.TimeAdded.IsZero() && !h.Written.Equal(n.TaintsWritten) {
+			since[h.ID()] = h.Written
 		}
 	}
 	if len(since) == 0 {
 		return ""
 	}
-	text, err := json.Marshal(note{Of: n.taintsWritten, Since: since})
+	text, err := json.Marshal(note{Of: n.TaintsWritten, Since: since})
 	if err != nil {
 		return "" // times beyond the year 9999 cannot be encoded, and never occur
 	}
@@ -88,9 +88,9 @@ type notes struct {
 // first.
 func (n *notes) check(now time.Time, of *node, rewritten bool) {
 	if rewritten {
-		of.noteTries, of.noteAt = 0, now.Add(settled)
+		of.NoteTries, of.NoteAt = 0, now.Add(settled)
 	}
-	if n.silent || saysTheSame(of.note, of.wantedNote()) {
+	if n.silent || saysTheSame(of.Note, of.wantedNote()) {
 		n.drop(of)
 		return
 	}
@@ -112,8 +112,8 @@ func (n *notes) next() (at time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	for _, node := range n.late {
-		if !node.noting && (!ok || node.noteAt.Before(at)) {
-			at, ok = node.noteAt, true
+		if !node.Noting && (!ok || node.NoteAt.Before(at)) {
+			at, ok = node.NoteAt, true
 		}
 	}
 	return at, ok
@@ -125,13 +125,13 @@ func (n *notes) write(now time.Time) {
 		if len(n.written) >= notesInFlight {
 			return
 		}
-		if node.noting || now.Before(node.noteAt) {
+		if node.Noting || now.Before(node.NoteAt) {
 			continue
 		}
-		node.noting = true
+		node.Noting = true
 		ticket := n.out.issueTicket()
 		n.written[ticket] = node
-		n.out.add(Annotate{Ticket: ticket, Node: node.name, ResourceVersion: node.version, Note: node.wantedNote()})
+		n.out.add(Annotate{Ticket: ticket, Node: node.Name, ResourceVersion: node.Version, Note: node.wantedNote()})
 	}
 }
 
@@ -144,9 +144,9 @@ func (n *notes) takeAnswer(now time.Time, answer Answered) bool {
 		return false
 	}
 	delete(n.written, answer.Ticket)
-	node.noting = false
-	node.noteTries++
+	node.Noting = false
+	node.NoteTries++
 	backoff := pacing.Backoff{First: time.Second, Last: time.Minute}
-	node.noteAt = now.Add(max(backoff.After(node.noteTries, node.name), min(answer.RetryAfter, lastRetry)))
+	node.NoteAt = now.Add(max(backoff.After(node.NoteTries, node.Name), min(answer.RetryAfter, lastRetry)))
 	return true
 }

@@ -12,28 +12,33 @@ import (
 // pod is a placed pod. It is in deadlines.queue exactly while it has a deadline, is not observed as
 // terminating, and is not held by an attempt.
 type pod struct {
-	Pod
+	podRecord
 	node     *node
-	list     uint32    // number of the last list that contained the pod
-	bound    time.Time // Pod.Bound by the Core's clock: tolerations count from this time
-	due      Due       // the earlier of byNode and byDevice
-	byNode   Due       // deadline set by its node's taints
-	byDevice Due       // deadline set by its devices' taints
-	asked    []string  // the rules that evict the pod
-	device   bool      // the taint of the last deadline belongs to a device
-	place    int       // index in deadlines.queue; -1 if absent
-	number   uint64    // rank by first observation; pods with the same deadline are evicted in this order
-	among    int       // index in node.pods
-	attempt  *attempt  // the attempt in progress; nil: none
-	tries    int       // failed attempts for this deadline
-	notYet   time.Time // earliest time of the next attempt (back-off)
-	marked   bool      // the event of its eviction has been recorded
-	cancels  bool      // the cancellation must be recorded when the attempt ends
-	accepted bool      // the API server accepted the delete, or reported that the pod does not exist
+	byNode   Due      // deadline set by its node's taints
+	byDevice Due      // deadline set by its devices' taints
+	asked    []string // the rules that evict the pod
+	place    int      // index in deadlines.queue; -1 if absent
+	among    int      // index in node.pods
+	attempt  *attempt // the attempt in progress; nil: none
+}
+
+// podRecord is the part of a pod's state that Knowledge stores unchanged.
+type podRecord struct {
+	Pod
+	List     uint32    // number of the last list that contained the pod
+	Begun    time.Time // Pod.Bound by the Core's clock: tolerations count from this time
+	Due      Due       // the earlier of byNode and byDevice
+	Number   uint64    // rank by first observation; pods with the same deadline are evicted in this order
+	Tries    int       // failed attempts for this deadline
+	NotYet   time.Time // earliest time of the next attempt (back-off)
+	Device   bool      `json:",omitempty"` // the taint of the last deadline belongs to a device
+	Recorded bool      // the event of its eviction has been recorded
+	Cancels  bool      // the cancellation must be recorded when the attempt ends
+	Accepted bool      // the API server accepted the delete, or reported that the pod does not exist
 }
 
 // nextAttempt returns the start of the pod's next attempt.
-func (p *pod) nextAttempt() time.Time { return pacing.Later(p.due.At, p.notYet) }
+func (p *pod) nextAttempt() time.Time { return pacing.Later(p.Due.At, p.NotYet) }
 
 // podSeen applies the current state of a pod. Of two pods with the same name, only the pod observed
 // last exists; the deletion of the other pod was missed. A pod without a node is ignored: taints
@@ -47,10 +52,10 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 	}
 
 	p := c.mirror.podFor(now, seen)
-	p.bound = c.mirror.boundAt(now, p, &seen)
+	p.Begun = c.mirror.boundAt(now, p, &seen)
 	// The claims may change, so the pod is listed under them again; see addUser.
 	c.devices.dropUser(p)
-	p.Pod, p.list = seen, c.mirror.podList.Number
+	p.Pod, p.List = seen, c.mirror.podList.Number
 	c.devices.addUser(p)
 	c.decidePod(now, p)
 }
@@ -80,17 +85,17 @@ func (c *Core) decidePods(now time.Time, pods []*pod) {
 func (c *Core) decidePod(now time.Time, p *pod) {
 	asked := c.judgePod(p)
 	c.statuses.recordAsked(now, p, asked)
-	if due := p.byNode.soonerOf(p.byDevice); !due.equalTo(p.due) {
+	if due := p.byNode.soonerOf(p.byDevice); !due.equalTo(p.Due) {
 		// The cancellation is recorded only if the pod really stays: it is not terminating, no
 		// delete has been accepted, and its node exists. The pods of a deleted node are removed
 		// anyway, so only the end of a device's taint counts as a cancellation for them.
-		p.cancels = due.Stays() && !p.Terminating && !p.accepted && (p.node.known || p.due.OfDevice())
+		p.Cancels = due.Stays() && !p.Terminating && !p.Accepted && (p.node.Known || p.Due.OfDevice())
 		c.deadlines.setDue(p, due)
-		p.tries = 0
-		if !p.accepted {
-			p.notYet = time.Time{}
+		p.Tries = 0
+		if !p.Accepted {
+			p.NotYet = time.Time{}
 		}
-		if p.cancels && p.attempt == nil {
+		if p.Cancels && p.attempt == nil {
 			c.deadlines.cancelEviction(p)
 		}
 	}
@@ -103,8 +108,8 @@ func (c *Core) judgePod(p *pod) (asked []string) {
 	if p.Terminating {
 		return nil
 	}
-	if p.node.known {
-		p.byNode = Deadline(p.Tolerations, p.bound, p.node.held)
+	if p.node.Known {
+		p.byNode = Deadline(p.Tolerations, p.Begun, p.node.Held)
 	}
 	p.byDevice, asked = c.devices.seen.deadlineOf(&p.Pod)
 	return asked

@@ -21,17 +21,17 @@ type deadlines struct {
 
 // setDue changes the pod's deadline. The caller must then call enqueuePod or leaveQueue.
 func (d *deadlines) setDue(p *pod, due Due) {
-	if !p.due.Stays() {
-		key := taintLabel(p.due)
+	if !p.Due.Stays() {
+		key := taintLabel(p.Due)
 		if d.pending[key]--; d.pending[key] == 0 {
 			delete(d.pending, key)
 		}
 	}
 	if !due.Stays() {
 		d.pending[taintLabel(due)]++
-		p.device = due.OfDevice()
+		p.Device = due.OfDevice()
 	}
-	p.due = due
+	p.Due = due
 }
 
 // taintLabel identifies a taint by key and effect. Values are omitted, because users may choose any
@@ -40,16 +40,16 @@ func taintLabel(d Due) string { return d.Taint.Key + ":" + string(d.Taint.Effect
 
 // cancelEviction counts the cancellation and records an event.
 func (d *deadlines) cancelEviction(p *pod) {
-	p.cancels, p.marked = false, false
+	p.Cancels, p.Recorded = false, false
 	d.cancelled++
-	d.out.add(Record{Name: p.Name, UID: p.UID, Cancels: true, Device: p.device})
+	d.out.add(Record{Name: p.Name, UID: p.UID, Cancels: true, Device: p.Device})
 }
 
 // enqueuePod moves the pod to the place given by its deadline and back-off, or removes it if it has
 // no deadline or is held by an attempt.
 func (d *deadlines) enqueuePod(p *pod) {
 	switch {
-	case p.due.Stays() || p.attempt != nil:
+	case p.Due.Stays() || p.attempt != nil:
 		d.leaveQueue(p)
 	case p.place < 0:
 		heap.Push(&d.queue, p)
@@ -73,7 +73,7 @@ type queue []*pod
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
 	a, b := q[i].nextAttempt(), q[j].nextAttempt()
-	return a.Before(b) || a.Equal(b) && q[i].number < q[j].number
+	return a.Before(b) || a.Equal(b) && q[i].Number < q[j].Number
 }
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]

@@ -60,8 +60,8 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 // scheduleStatus schedules a check of the status, unless an earlier one is scheduled: many changes
 // during the wait result in a single write.
 func (r *rule) scheduleStatus(now time.Time, wait time.Duration) {
-	if r.statusDue.IsZero() {
-		r.statusDue = now.Add(wait)
+	if r.StatusDue.IsZero() {
+		r.StatusDue = now.Add(wait)
 	}
 }
 
@@ -69,7 +69,7 @@ func (r *rule) scheduleStatus(now time.Time, wait time.Duration) {
 func (s *ruleStatuses) countEvicted(now time.Time, rules []string) {
 	for _, name := range rules {
 		if r := s.devices.seen.rules[name]; r != nil {
-			r.evicted++
+			r.Evicted++
 			r.scheduleStatus(now, statusPeriod)
 		}
 	}
@@ -82,8 +82,8 @@ func (s *ruleStatuses) next() (at time.Time, ok bool) {
 		return time.Time{}, false
 	}
 	for _, r := range s.devices.seen.sorted {
-		if !r.statusDue.IsZero() && !r.statusInFlight && (!ok || r.statusDue.Before(at)) {
-			at, ok = r.statusDue, true
+		if !r.StatusDue.IsZero() && !r.statusInFlight && (!ok || r.StatusDue.Before(at)) {
+			at, ok = r.StatusDue, true
 		}
 	}
 	return at, ok
@@ -97,23 +97,23 @@ func (s *ruleStatuses) write(now time.Time) {
 		return
 	}
 	for _, r := range s.devices.seen.sorted {
-		if r.statusDue.IsZero() || r.statusInFlight || now.Before(r.statusDue) {
+		if r.StatusDue.IsZero() || r.statusInFlight || now.Before(r.StatusDue) {
 			continue
 		}
 		// The time of the condition is its last write by any client. A time in the future results
 		// from a clock that is ahead, and is ignored.
 		since := s.clock.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
-			r.statusDue = now.Add(statusPeriod - since)
+			r.StatusDue = now.Add(statusPeriod - since)
 			continue
 		}
 
-		r.statusDue = time.Time{}
+		r.StatusDue = time.Time{}
 		is := s.conditionOf(r)
 		is.LastTransitionTime = r.Condition.LastTransitionTime
 		// If only the time would change, the status is not written.
 		if is == r.Condition {
-			r.tries = 0
+			r.Tries = 0
 			continue
 		}
 		is.LastTransitionTime = metav1.Time{Time: s.clock.wallTime(now)}
@@ -133,12 +133,12 @@ func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
 	}
 	delete(s.written, answer.Ticket)
 	r.statusInFlight = false
-	r.tries++
+	r.Tries++
 	backoff := pacing.Backoff{First: time.Second, Last: time.Minute}
 	if answer.Outcome == response.OK || answer.Outcome == response.Gone {
 		backoff.First = statusPeriod
 	}
-	r.statusDue = now.Add(max(min(answer.RetryAfter, lastRetry), backoff.After(r.tries, r.Name)))
+	r.StatusDue = now.Add(max(min(answer.RetryAfter, lastRetry), backoff.After(r.Tries, r.Name)))
 	return true
 }
 
@@ -164,7 +164,7 @@ func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 		case pods > 0:
 			is.Status, is.Reason = metav1.ConditionTrue, "PodsPendingEviction"
 			say("%s to be evicted in %s.", countNoun(pods, "pod needs", "pods need"), namespacesOf(r.pods))
-		case r.evicted > 0:
+		case r.Evicted > 0:
 			is.Reason = "Completed"
 		default:
 			is.Reason = "NotStarted"
@@ -181,8 +181,8 @@ func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 		say("Eviction only happens for the NoExecute effect.")
 	}
 
-	if r.evicted > 0 {
-		say("%s evicted since starting the controller.", countNoun(r.evicted, "pod", "pods"))
+	if r.Evicted > 0 {
+		say("%s evicted since starting the controller.", countNoun(r.Evicted, "pod", "pods"))
 	}
 	is.Message = strings.Join(sentences, " ")
 	return is

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -50,7 +49,7 @@ type DevicesState struct {
 	Rules  []RuleState  `json:",omitempty"`
 }
 
-// ClaimState is a claim.
+// ClaimState is a claim and the number of the last list that contained it.
 type ClaimState struct {
 	Claim
 	List uint32
@@ -60,17 +59,17 @@ type ClaimState struct {
 type SliceState struct {
 	Slice
 	List uint32
-	Held [][]HeldState // parallel to Slice.Devices
+	Held [][]Held // parallel to Slice.Devices
 }
 
-// RuleState is a rule.
+// RuleState is a rule and the state of its status.
 type RuleState struct {
 	Rule
-	List    uint32
-	Held    HeldState
-	Evicted int
-	TellAt  time.Time // time of the next status check; zero: none before the next event
-	Tries   int
+	List      uint32
+	Held      Held      // the rule's taint with its start
+	Evicted   int       // number of pods evicted since the Core started
+	StatusDue time.Time `json:"TellAt"` // time of the next status check; zero: none before the next event
+	Tries     int       // failed writes of the status in a row
 }
 
 // StatusWriteState is a write of a status in flight.
@@ -81,59 +80,23 @@ type StatusWriteState struct {
 
 // NodeState is a node with the UIDs of its pods.
 type NodeState struct {
-	Name      string
-	Pods      []types.UID // in the order of node.pods
-	Known     bool
-	UID       types.UID
-	Version   string
-	List      uint32
-	Held      []HeldState
-	Witness   time.Time // node.taintsWritten
-	Note      string
-	Noting    bool
-	NoteTries int
-	NoteAt    time.Time
-	Reads     pacing.Pace `json:",omitzero"` // node.reads
+	nodeRecord
+	Pods []types.UID // in the order of node.pods
 }
 
-// HeldState is a Held with its unexported fields.
-type HeldState struct {
-	Held
-	Written, Said, SaidTurned time.Time
-}
-
-// PodState is a pod bound to a node.
+// PodState is a pod bound to a node. Restore recomputes byNode and byDevice.
 type PodState struct {
-	Pod
-	On       string // the node's name
-	List     uint32
-	Begun    time.Time // pod.bound
-	Due      Due       // the earlier of byNode and byDevice, which Restore recomputes
-	Number   uint64
-	Tries    int
-	NotYet   time.Time
-	Device   bool `json:",omitempty"` // pod.device
-	Recorded bool // pod.marked
-	Cancels  bool // pod.cancels
-	Accepted bool // pod.accepted
+	podRecord
+	On string // the node's name
 }
 
 // TryState is an attempt to evict a pod.
 type TryState struct {
-	Ticket  response.Ticket
-	Pod     types.UID  // "": deleted since
-	Step    int        // the awaited response; see step
-	Also    []TryState // attempts that wait for the same response, and have no ticket
-	Evicts  bool
-	ReadAt  time.Time
-	Rereads int
-	Held    []HeldState
-	Found   DevicesState `json:",omitzero"`
-	Seeks   bool         `json:",omitempty"`
-	Rules   []string     `json:",omitempty"`
-	Live    Pod          // attempt.live
-	Unread  bool
-	Asked   bool
+	attemptRecord
+	Ticket response.Ticket
+	Pod    types.UID    // "": deleted since
+	Also   []TryState   // attempts that wait for the same response, and have no ticket
+	Found  DevicesState `json:",omitzero"`
 }
 
 // NoteState is a write of a note in flight.
@@ -152,10 +115,8 @@ func (c *Core) Save() Knowledge {
 
 	for _, name := range slices.Sorted(maps.Keys(c.mirror.nodes)) {
 		n := c.mirror.nodes[name]
-		saved := NodeState{
-			Name: n.name, Known: n.known, UID: n.uid, Version: n.version, List: n.list, Held: saveHeld(n.held), Witness: n.taintsWritten,
-			Note: n.note, Noting: n.noting, NoteTries: n.noteTries, NoteAt: n.noteAt, Reads: n.reads,
-		}
+		saved := NodeState{nodeRecord: n.nodeRecord}
+		saved.Held = slices.Clone(n.Held)
 		for _, p := range n.pods {
 			saved.Pods = append(saved.Pods, p.UID)
 		}
@@ -163,10 +124,7 @@ func (c *Core) Save() Knowledge {
 	}
 
 	for _, p := range c.mirror.pods {
-		s.Pods = append(s.Pods, PodState{
-			Pod: p.Pod, On: p.node.name, List: p.list, Begun: p.bound, Due: p.due, Number: p.number, Tries: p.tries, NotYet: p.notYet,
-			Device: p.device, Recorded: p.marked, Cancels: p.cancels, Accepted: p.accepted,
-		})
+		s.Pods = append(s.Pods, PodState{podRecord: p.podRecord, On: p.node.Name})
 	}
 
 	// Pods are sorted by first observation, which determines the order of the Core's actions.
@@ -179,14 +137,14 @@ func (c *Core) Save() Knowledge {
 		saved := NoteState{Ticket: ticket}
 		// If the node has been deleted since, the response applies neither to it nor to a
 		// replacement of the same name.
-		if n := c.notes.written[ticket]; c.mirror.nodes[n.name] == n {
-			saved.Node = n.name
+		if n := c.notes.written[ticket]; c.mirror.nodes[n.Name] == n {
+			saved.Node = n.Name
 		}
 		s.Notes = append(s.Notes, saved)
 	}
 
 	for _, n := range c.notes.late {
-		s.Unnoted = append(s.Unnoted, n.name)
+		s.Unnoted = append(s.Unnoted, n.Name)
 	}
 	c.saveDevices(&s)
 	return s
@@ -194,23 +152,13 @@ func (c *Core) Save() Knowledge {
 
 // saveTry saves an attempt together with the attempts waiting for the same read.
 func saveTry(ticket response.Ticket, a *attempt) TryState {
-	saved := TryState{
-		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
-		Found: a.found.saveState(), Seeks: a.seeks, Rules: a.rules, Live: a.live, Unread: a.unread, Asked: a.asked,
-	}
+	saved := TryState{attemptRecord: a.attemptRecord, Ticket: ticket, Found: a.found.saveState()}
+	saved.Held = slices.Clone(a.Held)
 	if a.pod != nil {
 		saved.Pod = a.pod.UID
 	}
 	for _, other := range a.also {
 		saved.Also = append(saved.Also, saveTry(0, other))
-	}
-	return saved
-}
-
-// saveHeld and restoreHeld convert the taints of a node or a device.
-func saveHeld(held []Held) (saved []HeldState) {
-	for _, h := range held {
-		saved = append(saved, HeldState{Held: h, Written: h.written, Said: h.reported, SaidTurned: h.reportedTurned})
 	}
 	return saved
 }
@@ -227,22 +175,17 @@ func Restore(options Options, s Knowledge) *Core {
 	c.evictor.pause = pause{failures: s.Unanswered, until: s.PausedUntil}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		c.mirror.nodes[n.Name] = &node{
-			name: n.Name, known: n.Known, uid: n.UID, version: n.Version, list: n.List, held: restoreHeld(n.Held), taintsWritten: n.Witness,
-			note: n.Note, noting: n.Noting, noteTries: n.NoteTries, noteAt: n.NoteAt, reads: n.Reads,
-		}
+		c.mirror.nodes[n.Name] = &node{nodeRecord: n.nodeRecord}
 	}
 
 	for i := range s.Pods {
 		p := &s.Pods[i]
-		restored := &pod{
-			Pod: p.Pod, node: c.mirror.nodeNamed(p.On), list: p.List, bound: p.Begun, number: p.Number, tries: p.Tries, notYet: p.NotYet,
-			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
-		}
+		restored := &pod{podRecord: p.podRecord, node: c.mirror.nodeNamed(p.On), place: -1}
+		restored.Due = Due{}
 		c.deadlines.setDue(restored, p.Due)
 		// setDue sets device for a due pod. For a pod without a deadline, device keeps its last
 		// value.
-		restored.device = p.Device
+		restored.Device = p.Device
 		c.mirror.pods[p.UID], c.mirror.names[p.Name] = restored, p.UID
 		c.devices.addUser(restored)
 	}
@@ -277,10 +220,7 @@ func Restore(options Options, s Knowledge) *Core {
 // has no pod, but still waits for its response.
 func (c *Core) restoreTry(s *TryState) *attempt {
 	c.evictor.underway++
-	a := &attempt{
-		pod: c.mirror.pods[s.Pod], step: step(s.Step), evicts: s.Evicts, readAt: s.ReadAt, rereads: s.Rereads, held: restoreHeld(s.Held),
-		found: restoreDevices(s.Found), seeks: s.Seeks, rules: s.Rules, live: s.Live, unread: s.Unread, asked: s.Asked,
-	}
+	a := &attempt{attemptRecord: s.attemptRecord, pod: c.mirror.pods[s.Pod], found: restoreDevices(s.Found)}
 	if a.pod != nil {
 		a.pod.attempt = a
 	}
@@ -290,35 +230,25 @@ func (c *Core) restoreTry(s *TryState) *attempt {
 	return a
 }
 
-func restoreHeld(saved []HeldState) (held []Held) {
-	for _, s := range saved {
-		s.Held.written, s.reported, s.reportedTurned = s.Written, s.Said, s.SaidTurned
-		held = append(held, s.Held)
-	}
-	return held
-}
-
 // saveState returns the known state of devices as plain data.
 func (d *devices) saveState() (s DevicesState) {
 	byName := func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
 	// Objects are sorted by name, so that equal states have the same encoding.
 	for _, name := range slices.SortedFunc(maps.Keys(d.claims), byName) {
-		s.Claims = append(s.Claims, ClaimState{d.claims[name].Claim, d.claims[name].list})
+		s.Claims = append(s.Claims, *d.claims[name])
 	}
 
 	for _, name := range slices.Sorted(maps.Keys(d.slices)) {
 		of := d.slices[name]
 		saved := SliceState{Slice: of.Slice, List: of.list}
 		for i := range of.Devices {
-			saved.Held = append(saved.Held, saveHeld(of.held[of.Devices[i].Name]))
+			saved.Held = append(saved.Held, slices.Clone(of.held[of.Devices[i].Name]))
 		}
 		s.Slices = append(s.Slices, saved)
 	}
 
 	for _, r := range d.sorted {
-		s.Rules = append(s.Rules, RuleState{
-			Rule: r.Rule, List: r.list, Held: saveHeld([]Held{r.held})[0], Evicted: r.evicted, TellAt: r.statusDue, Tries: r.tries,
-		})
+		s.Rules = append(s.Rules, r.RuleState)
 	}
 	return s
 }
@@ -328,7 +258,8 @@ func (d *devices) saveState() (s DevicesState) {
 func restoreDevices(s DevicesState) devices {
 	d := newDevices()
 	for i := range s.Claims {
-		d.setClaim(&claim{s.Claims[i].Claim, s.Claims[i].List})
+		claim := s.Claims[i]
+		d.setClaim(&claim)
 	}
 
 	for i := range s.Slices {
@@ -336,17 +267,13 @@ func restoreDevices(s DevicesState) devices {
 		of := &slice{Slice: saved.Slice, list: saved.List, held: map[string][]Held{}}
 		// saved.Held is parallel to Devices.
 		for j, held := range saved.Held {
-			of.held[of.Devices[j].Name] = restoreHeld(held)
+			of.held[of.Devices[j].Name] = held
 		}
 		d.setSlice(of)
 	}
 
 	for i := range s.Rules {
-		saved := &s.Rules[i]
-		d.setRule(&rule{
-			Rule: saved.Rule, list: saved.List, held: restoreHeld([]HeldState{saved.Held})[0], evicted: saved.Evicted,
-			statusDue: saved.TellAt, tries: saved.Tries, pods: map[*pod]bool{},
-		})
+		d.setRule(&rule{RuleState: s.Rules[i], pods: map[*pod]bool{}})
 	}
 	return d
 }
