@@ -110,31 +110,36 @@ type request struct {
 // lease is the observed state of a node's Lease. renewed is compared only, never used as a time,
 // because it is set by the node's clock.
 type lease struct {
-	renewed time.Time // as written by the node
-	version string    // resource version of the Lease
-	seen    time.Time // when the renewal was observed, by the Core's clock
+	Renewed time.Time // as written by the node
+	Version string    // resource version of the Lease
+	Seen    time.Time // when the renewal was observed, by the Core's clock
 }
 
 // node is a node with its health.
 type node struct {
-	Node
-	list   uint32
-	zone   *zone
-	sign   time.Time // the last sign of life, by the Core's clock
-	silent bool      // counted as silent: no sign of life for the grace period
-	known  bool      // included in an earlier pass
-	asked  bool      // in Core.suspects, or with a Lease read in flight
-	evict  bool      // admitted to the evicting taint by the rate of its zone
-	mark   bool      // its pods must be marked NotReady
-	gone   bool
-
-	queued  bool // in Core.dirty
-	writing bool // a write other than MarkPods is in flight
+	nodeRecord
+	zone    *zone
+	asked   bool // in Core.suspects, or with a Lease read in flight
 	marking bool // MarkPods is in flight
-	// status, spec and pods space the writes of conditions, of taints and labels, and of pods.
-	status, spec, pods paced
-	notYet             time.Time // earliest next write after a failure
-	later              time.Time // earliest time of a repeated write; zero if none is pending
+}
+
+// nodeRecord is the part of a node's state that Knowledge stores unchanged.
+type nodeRecord struct {
+	Node
+	List   uint32
+	Sign   time.Time // the last sign of life, by the Core's clock
+	Silent bool      // counted as silent: no sign of life for the grace period
+	Known  bool      // included in an earlier pass
+	Evict  bool      // admitted to the evicting taint by the rate of its zone
+	Marks  bool      // its pods must be marked NotReady
+	Gone   bool
+
+	Queued  bool // in Core.dirty
+	Writing bool // a write other than MarkPods is in flight
+	// Status, Spec and Pods space the writes of conditions, of taints and labels, and of pods.
+	Status, Spec, Pods paced     `json:",omitzero"`
+	NotYet             time.Time // earliest next write after a failure
+	Later              time.Time `json:",omitzero"` // earliest time of a repeated write; zero if none is pending
 }
 
 // New returns an empty Core. Its state is built from lists and watches.
@@ -167,7 +172,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case NodesListed:
 		c.listing, c.nodesListed = false, true
 		for _, n := range c.sortedNodes() {
-			if n.list != c.nodeList {
+			if n.List != c.nodeList {
 				c.nodeGone(n)
 			}
 		}
@@ -221,16 +226,16 @@ func (c *Core) Wake(now time.Time) time.Time {
 	}
 	sooner := func(t time.Time) { at = pacing.Earlier(at, t) }
 	for _, z := range c.zones {
-		if next, ok := z.tainting.nextToken(now); ok && len(z.toTaint) > 0 {
+		if next, ok := z.Tainting.nextToken(now); ok && len(z.toTaint) > 0 {
 			sooner(next)
 		}
-		if next, ok := z.marking.nextToken(now); ok && len(z.toMark) > 0 {
+		if next, ok := z.Marking.nextToken(now); ok && len(z.toMark) > 0 {
 			sooner(next)
 		}
 	}
 
 	for _, n := range c.dirty {
-		if at := pacing.Later(n.notYet, n.later); !n.writing && at.After(now) {
+		if at := pacing.Later(n.NotYet, n.Later); !n.Writing && at.After(now) {
 			sooner(at)
 		}
 	}
@@ -244,7 +249,7 @@ func (c *Core) sortedNodes() []*node {
 
 // sortedZones returns the zones by name, for the same reason.
 func (c *Core) sortedZones() []*zone {
-	return slices.SortedFunc(maps.Values(c.zones), func(a, b *zone) int { return cmp.Compare(a.name, b.name) })
+	return slices.SortedFunc(maps.Values(c.zones), func(a, b *zone) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // wallTime converts to wall-clock time.
@@ -260,7 +265,7 @@ func (c *Core) addAction(action Action) { c.actions = append(c.actions, action) 
 
 // effectiveStatus is the status of the node's Ready condition, or Unknown for silent nodes.
 func (n *node) effectiveStatus() v1.ConditionStatus {
-	if n.silent {
+	if n.Silent {
 		return v1.ConditionUnknown
 	}
 	return n.readyStatus()
@@ -284,8 +289,8 @@ func (c *Core) Zones() []Zone {
 	var zones []Zone
 	for _, z := range c.sortedZones() {
 		zones = append(zones, Zone{
-			Name: z.name, State: z.state, Size: z.size, Unhealthy: z.unhealthy,
-			Rate: z.tainting.rate, Waiting: len(z.toTaint), Evictions: z.evictions,
+			Name: z.Name, State: z.State, Size: z.Size, Unhealthy: z.Unhealthy,
+			Rate: z.Tainting.Rate, Waiting: len(z.toTaint), Evictions: z.Evictions,
 		})
 	}
 	return zones

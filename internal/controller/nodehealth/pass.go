@@ -23,7 +23,7 @@ func (c *Core) examineNodes(now time.Time) {
 	type count struct{ ready, notReady int }
 	counts, waiting := map[string]*count{}, c.waitingNodes()
 	for _, n := range c.sortedNodes() {
-		met := n.known
+		met := n.Known
 		c.assignZone(now, n)
 		if met || n.readyStatus() == "" { // like upstream, a node is judged by its reported status in its first pass
 			c.judgeSilence(now, n)
@@ -45,12 +45,12 @@ func (c *Core) examineNodes(now time.Time) {
 
 	states := map[*zone]State{}
 	for _, z := range c.sortedZones() {
-		k := counts[z.name]
+		k := counts[z.Name]
 		if k == nil {
-			delete(c.zones, z.name)
+			delete(c.zones, z.Name)
 			continue
 		}
-		z.size, z.unhealthy = k.ready+k.notReady, k.notReady
+		z.Size, z.Unhealthy = k.ready+k.notReady, k.notReady
 		states[z] = c.options.stateOf(k.ready, k.notReady)
 	}
 	c.updateZones(now, states)
@@ -63,8 +63,9 @@ func (c *Core) assignZone(now time.Time, n *node) {
 	z := c.zones[n.Node.Zone]
 	if z == nil {
 		rate := c.options.EvictionRate
-		z = &zone{name: n.Node.Zone, state: Initial, tainting: newBucket(now, rate), marking: newBucket(now, rate)}
-		c.zones[z.name] = z
+		full := newBucket(now, rate)
+		z = &zone{zoneRecord: zoneRecord{Name: n.Node.Zone, State: Initial, Tainting: full, Marking: full}}
+		c.zones[z.Name] = z
 	}
 	if n.zone != z {
 		marking := n.zone != nil && slices.Contains(n.zone.toMark, n)
@@ -75,10 +76,10 @@ func (c *Core) assignZone(now time.Time, n *node) {
 		}
 	}
 
-	if n.known {
+	if n.Known {
 		return
 	}
-	n.known = true
+	n.Known = true
 	c.addAction(Record{Node: n.Name, UID: n.UID, Reason: "RegisteredNode", Message: "Node " + n.Name +
 		" event: Registered Node " + n.Name + " in Controller"})
 	if n.readyStatus() == v1.ConditionUnknown {
@@ -113,10 +114,10 @@ func (c *Core) enqueueNode(n *node, waited bool) {
 		if waited || len(n.zone.toMark) > 0 {
 			leaveQueues(n)
 		}
-		n.evict, n.mark = false, false
+		n.Evict, n.Marks = false, false
 		c.touchNode(n)
 	case v1.ConditionFalse, v1.ConditionUnknown:
-		if !n.evict && !(waited && slices.Contains(n.zone.toTaint, n)) { // a node that has changed its zone is no longer queued
+		if !n.Evict && !(waited && slices.Contains(n.zone.toTaint, n)) { // a node that has changed its zone is no longer queued
 			n.zone.toTaint = append(n.zone.toTaint, n)
 		}
 	}
@@ -128,7 +129,7 @@ func (c *Core) enqueueNode(n *node, waited bool) {
 func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 	counted, allDown := 0, true
 	for z, state := range states {
-		if z.size > 0 {
+		if z.Size > 0 {
 			counted++
 			allDown = allDown && state == FullDisruption
 		}
@@ -140,7 +141,7 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 	switch {
 	case allDown && !c.allDown:
 		for _, n := range c.sortedNodes() {
-			n.evict = false
+			n.Evict = false
 			n.zone.toTaint = nil
 			c.touchNode(n)
 		}
@@ -148,20 +149,20 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 		for _, n := range c.nodes {
 			// A silent node without written conditions gets a new grace period; one with written
 			// conditions stays silent.
-			n.sign, n.silent = now, n.silent && n.readyStatus() == v1.ConditionUnknown
+			n.Sign, n.Silent = now, n.Silent && n.readyStatus() == v1.ConditionUnknown
 		}
 	}
 
 	for _, z := range c.sortedZones() {
-		state, rate := states[z], c.options.rateOf(states[z], z.size)
+		state, rate := states[z], c.options.rateOf(states[z], z.Size)
 		if allDown {
 			rate = 0
 		}
-		if z.state != state || allDown != c.allDown {
-			z.tainting.setRate(now, rate)
-			z.marking.setRate(now, rate)
-			c.addAction(ZoneChanged{Zone: z.name, From: z.state, To: state, Rate: rate})
-			z.state = state
+		if z.State != state || allDown != c.allDown {
+			z.Tainting.setRate(now, rate)
+			z.Marking.setRate(now, rate)
+			c.addAction(ZoneChanged{Zone: z.Name, From: z.State, To: state, Rate: rate})
+			z.State = state
 		}
 	}
 
@@ -173,7 +174,7 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 // sending requests to the pods.
 func (c *Core) toMark(n *node) {
 	if !c.options.MarkPodsAtZoneRate {
-		n.mark = true
+		n.Marks = true
 		c.touchNode(n)
 		return
 	}
@@ -186,11 +187,11 @@ func (c *Core) toMark(n *node) {
 // zone's rate allows.
 func (c *Core) releaseAll(now time.Time) {
 	for _, z := range c.sortedZones() {
-		z.toTaint = c.releaseDue(now, &z.tainting, z.toTaint, func(n *node) {
-			n.evict = true
-			z.evictions++
+		z.toTaint = c.releaseDue(now, &z.Tainting, z.toTaint, func(n *node) {
+			n.Evict = true
+			z.Evictions++
 		})
-		z.toMark = c.releaseDue(now, &z.marking, z.toMark, func(n *node) { n.mark = true })
+		z.toMark = c.releaseDue(now, &z.Marking, z.toMark, func(n *node) { n.Marks = true })
 	}
 }
 
@@ -198,7 +199,7 @@ func (c *Core) releaseAll(now time.Time) {
 // rest. Recovered or deleted nodes are dropped and cost no token.
 func (c *Core) releaseDue(now time.Time, b *bucket, line []*node, let func(*node)) []*node {
 	for len(line) > 0 {
-		if n := line[0]; !n.gone && n.effectiveStatus() != v1.ConditionTrue {
+		if n := line[0]; !n.Gone && n.effectiveStatus() != v1.ConditionTrue {
 			if !b.takeToken(now) {
 				break
 			}

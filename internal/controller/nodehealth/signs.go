@@ -22,15 +22,15 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		if n != nil {
 			c.nodeGone(n)
 		}
-		n = &node{sign: now}
+		n = &node{nodeRecord: nodeRecord{Sign: now}}
 		if seen.readyStatus() == "" && c.listing {
 			// A listed node without status has the longer grace period since its creation. The API
 			// server's clock may be ahead, so the start is at most now. A node delivered by the
 			// watch has just been created.
-			n.sign = pacing.Earlier(now, now.Add(seen.Created.Sub(c.wallTime(now))))
+			n.Sign = pacing.Earlier(now, now.Add(seen.Created.Sub(c.wallTime(now))))
 		}
-		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
-			n.sign = l.seen
+		if l, ok := c.leases[seen.Name]; ok && l.Seen.After(n.Sign) {
+			n.Sign = l.Seen
 		}
 		c.nodes[seen.Name] = n
 	case isOlder(seen.ResourceVersion, n.ResourceVersion) && !c.listing:
@@ -38,10 +38,10 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	case !sameHeartbeat(seen.conditionOf(v1.NodeReady), n.conditionOf(v1.NodeReady)):
 		c.noteAlive(n, now)
 	}
-	if n.evict && n.hasEvicting() && !seen.hasEvicting() {
-		n.evict = false // another client removed the taint: the node must queue again
+	if n.Evict && n.hasEvicting() && !seen.hasEvicting() {
+		n.Evict = false // another client removed the taint: the node must queue again
 	}
-	n.Node, n.list = seen, c.nodeList
+	n.Node, n.List = seen, c.nodeList
 	c.adoptTaint(n)
 	c.touchNode(n)
 	c.stopMarking(n)
@@ -50,10 +50,10 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 // adoptTaint takes over an evicting taint from a previous controller: a change of leader must
 // neither restart the countdown nor use up the zone's rate again.
 func (c *Core) adoptTaint(n *node) {
-	if c.allDown || n.evict {
+	if c.allDown || n.Evict {
 		return
 	}
-	n.evict = n.hasEvicting() && n.effectiveStatus() != v1.ConditionTrue
+	n.Evict = n.hasEvicting() && n.effectiveStatus() != v1.ConditionTrue
 }
 
 // hasEvicting reports whether the node has one of the two evicting taints.
@@ -77,9 +77,9 @@ func isOlder(a, b string) bool {
 // noteAlive records a sign of life. A silent node counts as alive immediately, without waiting for
 // the next pass.
 func (c *Core) noteAlive(n *node, now time.Time) {
-	n.sign = now
-	if n.silent {
-		n.silent = false
+	n.Sign = now
+	if n.Silent {
+		n.Silent = false
 		c.touchNode(n)
 		c.stopMarking(n)
 	}
@@ -96,18 +96,18 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	}
 	before, ok := c.leases[seen.Name]
 	switch {
-	case ok && seen.Renewed.Equal(before.renewed):
+	case ok && seen.Renewed.Equal(before.Renewed):
 		// The Lease was written without a renewal, for example annotated, which is not a sign of
 		// life.
-		if !isOlder(seen.ResourceVersion, before.version) {
-			before.version = seen.ResourceVersion
+		if !isOlder(seen.ResourceVersion, before.Version) {
+			before.Version = seen.ResourceVersion
 			c.leases[seen.Name] = before
 		}
 		return
-	case ok && isOlder(seen.ResourceVersion, before.version) && !seen.Renewed.After(before.renewed):
+	case ok && isOlder(seen.ResourceVersion, before.Version) && !seen.Renewed.After(before.Renewed):
 		return
 	}
-	c.leases[seen.Name] = lease{renewed: seen.Renewed, version: seen.ResourceVersion, seen: now}
+	c.leases[seen.Name] = lease{Renewed: seen.Renewed, Version: seen.ResourceVersion, Seen: now}
 	if n := c.nodes[seen.Name]; n != nil {
 		c.noteAlive(n, now)
 	}
@@ -147,8 +147,8 @@ func (c *Core) isBehind(now time.Time) bool {
 // 10:00:50. Its sign becomes 10:00:40: of the 40 s of silence 10 s count.
 func (c *Core) forgiveSilence(from, to time.Time) {
 	for _, n := range c.nodes {
-		if n.sign.Before(to) && !n.silent {
-			n.sign = n.sign.Add(to.Sub(pacing.Later(from, n.sign)))
+		if n.Sign.Before(to) && !n.Silent {
+			n.Sign = n.Sign.Add(to.Sub(pacing.Later(from, n.Sign)))
 		}
 	}
 }
@@ -158,8 +158,8 @@ func (c *Core) forgiveSilence(from, to time.Time) {
 func (c *Core) nodeGone(n *node) {
 	delete(c.nodes, n.Name)
 	delete(c.leases, n.Name)
-	n.gone = true
-	if n.known {
+	n.Gone = true
+	if n.Known {
 		c.addAction(Record{Node: n.Name, UID: n.UID, Reason: "RemovingNode", Message: "Node " + n.Name +
 			" event: Removing Node " + n.Name + " from Controller"})
 	}
@@ -168,7 +168,7 @@ func (c *Core) nodeGone(n *node) {
 // judgeSilence decides whether the node is silent. The decision is suspended while signs of life
 // are invisible (blindSince), or while the watch is known to lag (behind).
 func (c *Core) judgeSilence(now time.Time, n *node) {
-	if n.silent || !c.blindSince.IsZero() && !c.polled || c.isBehind(now) || !c.isOverdue(now, n) {
+	if n.Silent || !c.blindSince.IsZero() && !c.polled || c.isBehind(now) || !c.isOverdue(now, n) {
 		return
 	}
 	if c.options.ReadsLeases && !c.polled {
@@ -181,7 +181,7 @@ func (c *Core) judgeSilence(now time.Time, n *node) {
 // markSilent marks a node as silent. The consequences (the Unknown conditions, the taints and the
 // mark on its pods) are written in the order of nextWrite.
 func (c *Core) markSilent(n *node) {
-	n.silent = true
+	n.Silent = true
 	if n.readyStatus() == v1.ConditionUnknown {
 		return // the condition was written before, and the pods were marked
 	}

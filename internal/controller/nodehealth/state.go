@@ -22,10 +22,10 @@ type Knowledge struct {
 	// have a write in flight. Other fields refer to a node by its number, which is an index into
 	// Nodes.
 	Nodes  []NodeState
-	Zones  []ZoneState           // by name
-	Leases map[string]LeaseState // by node, including unknown nodes
-	Dirty  []int                 // Core.dirty, as numbers of nodes
-	Asked  []AskedState          // requests in flight, by ticket
+	Zones  []ZoneState      // by name
+	Leases map[string]lease // by node, including unknown nodes
+	Dirty  []int            // Core.dirty, as numbers of nodes
+	Asked  []AskedState     // requests in flight, by ticket
 	// Suspects holds the nodes waiting for a read of their Lease, and Reading the nodes with a read
 	// in flight, as numbers of nodes.
 	Suspects []int                   `json:",omitempty"`
@@ -44,37 +44,14 @@ type Knowledge struct {
 
 // NodeState is a node and its health.
 type NodeState struct {
-	Node
-	List                              uint32
-	In                                *string   // name of its zone; nil: no pass has included the node
-	Sign                              time.Time // the last sign of life, by the Core's clock
-	Silent, Known, Evict, Marks, Gone bool
-	Queued, Writing                   bool      // in Dirty; a write other than MarkPods is in flight
-	Status, Spec, Pods                paced     `json:",omitzero"`
-	NotYet                            time.Time // node.notYet
-	Later                             time.Time `json:",omitzero"`
+	nodeRecord
+	In *string // name of its zone; nil: no pass has included the node
 }
 
 // ZoneState is a zone and its queues.
 type ZoneState struct {
-	Name                       string
-	State                      State
-	Tainting, Marking          BucketState
-	ToTaint, ToMark            []int // numbers of the waiting nodes, in the order of the queues
-	Size, Unhealthy, Evictions int
-}
-
-// BucketState is a token bucket.
-type BucketState struct {
-	Rate, Tokens float64 // tokens per second, and number of tokens at Last
-	Last         time.Time
-}
-
-// LeaseState is the observed state of a node's Lease; see lease.
-type LeaseState struct {
-	Renewed time.Time // by the node's clock
-	Version string    // resource version of the Lease
-	Seen    time.Time // by the Core's clock
+	zoneRecord
+	ToTaint, ToMark []int // numbers of the waiting nodes, in the order of the queues
 }
 
 // AskedState is a write in flight.
@@ -89,7 +66,7 @@ type AskedState struct {
 // when another node has its name.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
-		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
+		Leases: maps.Clone(c.leases), Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
 		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
 		BehindAt: c.behindAt,
 	}
@@ -118,15 +95,9 @@ func (c *Core) Save() Knowledge {
 		place(n)
 	}
 	for _, z := range c.sortedZones() {
-		s.Zones = append(s.Zones, ZoneState{
-			Name: z.name, State: z.state, Tainting: z.tainting.saveState(), Marking: z.marking.saveState(),
-			ToTaint: line(z.toTaint), ToMark: line(z.toMark), Size: z.size, Unhealthy: z.unhealthy, Evictions: z.evictions,
-		})
+		s.Zones = append(s.Zones, ZoneState{zoneRecord: z.zoneRecord, ToTaint: line(z.toTaint), ToMark: line(z.toMark)})
 	}
 
-	for name, l := range c.leases {
-		s.Leases[name] = LeaseState{Renewed: l.renewed, Version: l.version, Seen: l.seen}
-	}
 	s.Dirty, s.Suspects, s.Behind = line(c.dirty), line(c.suspects), c.behind
 	for _, ticket := range slices.Sorted(maps.Keys(c.reading)) {
 		if s.Reading == nil {
@@ -137,29 +108,19 @@ func (c *Core) Save() Knowledge {
 
 	for _, ticket := range slices.Sorted(maps.Keys(c.asked)) {
 		s.Asked = append(s.Asked, AskedState{Ticket: ticket, Node: place(c.asked[ticket].node),
-			Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped, Status: c.asked[ticket].pace == &c.asked[ticket].node.status})
+			Marks: c.asked[ticket].marks, Stopped: c.asked[ticket].stopped, Status: c.asked[ticket].pace == &c.asked[ticket].node.Status})
 	}
 	return s
 }
 
 // saveNode returns the node's own state, without its membership in queues.
 func saveNode(n *node) NodeState {
-	s := NodeState{
-		Node: n.Node, List: n.list, Sign: n.sign, Silent: n.silent, Known: n.known, Evict: n.evict, Marks: n.mark, Gone: n.gone,
-		Queued: n.queued, Writing: n.writing, Status: n.status, Spec: n.spec, Pods: n.pods, NotYet: n.notYet, Later: n.later,
-	}
+	s := NodeState{nodeRecord: n.nodeRecord}
 	if n.zone != nil {
-		s.In = new(n.zone.name)
+		s.In = new(n.zone.Name)
 	}
 	return s
 }
-
-// saveState and toBucket convert a bucket.
-func (b bucket) saveState() BucketState {
-	return BucketState{Rate: b.rate, Tokens: b.tokens, Last: b.last}
-}
-
-func (s BucketState) toBucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
 
 // Restore returns a Core with a saved state. It returns an error if the number of a node is
 // invalid, since the state may originate from a file.
@@ -173,18 +134,14 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	c.nextPass, c.passes, c.blindSince, c.allDown = s.NextPass, s.Passes, s.BlindSince, s.AllDown
 	c.behindAt = s.BehindAt
 	for i := range s.Zones {
-		z := &s.Zones[i]
-		c.zones[z.Name] = &zone{
-			name: z.Name, state: z.State, tainting: z.Tainting.toBucket(), marking: z.Marking.toBucket(),
-			size: z.Size, unhealthy: z.Unhealthy, evictions: z.Evictions,
-		}
+		c.zones[s.Zones[i].Name] = &zone{zoneRecord: s.Zones[i].zoneRecord}
 	}
 
 	// Nodes are restored before queues, which refer to them by number.
 	nodes := make([]*node, len(s.Nodes))
 	for i := range s.Nodes {
 		nodes[i] = c.restoreNode(&s.Nodes[i])
-		if !nodes[i].gone {
+		if !nodes[i].Gone {
 			c.nodes[nodes[i].Name] = nodes[i]
 		}
 	}
@@ -201,9 +158,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		z.toTaint, z.toMark = line(s.Zones[i].ToTaint), line(s.Zones[i].ToMark)
 	}
 
-	for name, l := range s.Leases {
-		c.leases[name] = lease{renewed: l.Renewed, version: l.Version, seen: l.Seen}
-	}
+	maps.Copy(c.leases, s.Leases)
 	c.dirty, c.suspects, c.behind = line(s.Dirty), line(s.Suspects), s.Behind
 	// node.asked is set while a read of the Lease is pending or in flight.
 	for _, n := range c.suspects {
@@ -215,12 +170,12 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	}
 	for _, asked := range s.Asked {
 		n := nodes[asked.Node]
-		of := &n.spec
+		of := &n.Spec
 		switch {
 		case asked.Marks:
-			of = &n.pods
+			of = &n.Pods
 		case asked.Status:
-			of = &n.status
+			of = &n.Status
 		}
 		c.asked[asked.Ticket] = request{node: n, pace: of, marks: asked.Marks, stopped: asked.Stopped}
 		if asked.Marks {
@@ -249,13 +204,10 @@ func (s *Knowledge) checkIndices() error {
 
 // restoreNode is the counterpart of saveNode. The zones must have been restored.
 func (c *Core) restoreNode(s *NodeState) *node {
-	n := &node{
-		Node: s.Node, list: s.List, sign: s.Sign, silent: s.Silent, known: s.Known, evict: s.Evict, mark: s.Marks, gone: s.Gone,
-		queued: s.Queued, writing: s.Writing, status: s.Status, spec: s.Spec, pods: s.Pods, notYet: s.NotYet, later: s.Later,
-	}
+	n := &node{nodeRecord: s.nodeRecord}
 	if s.In != nil {
 		if n.zone = c.zones[*s.In]; n.zone == nil {
-			n.zone = &zone{name: *s.In} // the zone was removed, and only this node refers to it
+			n.zone = &zone{zoneRecord: zoneRecord{Name: *s.In}} // the zone was removed, and only this node refers to it
 		}
 	}
 	return n

@@ -42,10 +42,10 @@ func (c *Core) readLeases() {
 func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 	n.asked = false
 	switch known := c.leases[n.Name]; {
-	case n.gone || n.silent:
-	case answer.Outcome == response.OK && !answer.Lease.Renewed.Equal(known.renewed):
+	case n.Gone || n.Silent:
+	case answer.Outcome == response.OK && !answer.Lease.Renewed.Equal(known.Renewed):
 		c.leaseSeen(now, *answer.Lease)
-		if !isOlder(answer.Lease.ResourceVersion, known.version) {
+		if !isOlder(answer.Lease.ResourceVersion, known.Version) {
 			if c.behind == "" {
 				c.behindAt = now
 			}
@@ -65,5 +65,5 @@ func (c *Core) isOverdue(now time.Time, n *node) bool {
 	if n.readyStatus() == "" {
 		grace = c.options.StartupGracePeriod
 	}
-	return now.After(n.sign.Add(grace))
+	return now.After(n.Sign.Add(grace))
 }

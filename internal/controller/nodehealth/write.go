@@ -38,8 +38,8 @@ func (p *paced) isDropped() bool { return p.Stored && p.Attempts == 2 }
 
 // touchNode queues the node for a check of its pending writes.
 func (c *Core) touchNode(n *node) {
-	if !n.queued {
-		n.queued = true
+	if !n.Queued {
+		n.Queued = true
 		c.dirty = append(c.dirty, n)
 	}
 }
@@ -54,25 +54,25 @@ func (c *Core) sendWrites(now time.Time) {
 			left = append(left, c.dirty[i:]...)
 			break
 		}
-		if n.gone {
-			n.queued = false
+		if n.Gone {
+			n.Queued = false
 			continue
 		}
 		// The node stays in dirty. Wake takes notYet into account.
-		if n.writing || now.Before(n.notYet) {
+		if n.Writing || now.Before(n.NotYet) {
 			left = append(left, n)
 			continue
 		}
-		n.later = time.Time{}
+		n.Later = time.Time{}
 		action := c.nextWrite(now, n)
-		if action == nil && !n.mark && !n.marking && n.later.IsZero() {
-			n.queued = false
+		if action == nil && !n.Marks && !n.marking && n.Later.IsZero() {
+			n.Queued = false
 			continue
 		}
 		if action != nil {
 			// Marking pods is slow and must not delay writes of the node itself.
 			_, marks := action.(MarkPods)
-			n.writing = !marks
+			n.Writing = !marks
 			c.addAction(action)
 		}
 		left = append(left, n)
@@ -86,35 +86,35 @@ func (c *Core) sendWrites(now time.Time) {
 // the node itself can be written: half of InFlight is reserved for conditions and taints. The
 // caller must send the returned action, because its ticket has been issued.
 func (c *Core) nextWrite(now time.Time, n *node) Action {
-	if n.silent {
+	if n.Silent {
 		if conditions := n.unknownConditions(c.wallTime(now)); conditions != nil {
 			a := WriteStatus{Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Conditions: conditions}
-			if c.mayWrite(now, n, &n.status, a.String()) {
-				a.Ticket = c.issueTicket(n, &n.status)
+			if c.mayWrite(now, n, &n.Status, a.String()) {
+				a.Ticket = c.issueTicket(n, &n.Status)
 				return a
 			}
 		}
 	}
 
-	taints, differs := n.taintsFor(c.wallTime(now), n.evict && n.effectiveStatus() != v1.ConditionTrue && !c.allDown)
+	taints, differs := n.taintsFor(c.wallTime(now), n.Evict && n.effectiveStatus() != v1.ConditionTrue && !c.allDown)
 	if labels := n.mirroredLabels(); differs || len(labels) > 0 {
 		a := WriteNode{
 			Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, SetTaints: differs, Taints: taints, Labels: labels,
 		}
-		if !c.mayWrite(now, n, &n.spec, a.String()) {
+		if !c.mayWrite(now, n, &n.Spec, a.String()) {
 			return nil
 		}
-		a.Ticket = c.issueTicket(n, &n.spec)
+		a.Ticket = c.issueTicket(n, &n.Spec)
 		return a
 	}
 	if n.effectiveStatus() == v1.ConditionTrue {
-		n.mark = false // the node has become ready since the decision
+		n.Marks = false // the node has become ready since the decision
 	}
-	if n.mark && !n.marking && c.marking < max(1, c.options.InFlight/2) {
-		n.mark, n.marking = false, true
+	if n.Marks && !n.marking && c.marking < max(1, c.options.InFlight/2) {
+		n.Marks, n.marking = false, true
 		c.marking++
-		n.pods.Sent(now, retries, n.Name)
-		return MarkPods{Ticket: c.issueTicket(n, &n.pods), Node: n.Name}
+		n.Pods.Sent(now, retries, n.Name)
+		return MarkPods{Ticket: c.issueTicket(n, &n.Pods), Node: n.Name}
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 // records it, and reports it as Dropped if isDropped. Otherwise mayWrite sets n.later.
 func (c *Core) mayWrite(now time.Time, n *node, p *paced, write string) bool {
 	if !p.isDue(now, write) {
-		n.later = pacing.Sooner(n.later, p.Next)
+		n.Later = pacing.Sooner(n.Later, p.Next)
 		return false
 	}
 	if p.isDropped() {
@@ -150,7 +150,7 @@ func (c *Core) stopMarking(n *node) {
 // issueTicket returns a ticket for a request about the node, and records the request as in flight.
 func (c *Core) issueTicket(n *node, of *paced) response.Ticket {
 	c.tickets++
-	c.asked[c.tickets] = request{node: n, pace: of, marks: of == &n.pods}
+	c.asked[c.tickets] = request{node: n, pace: of, marks: of == &n.Pods}
 	return c.tickets
 }
 
@@ -172,14 +172,14 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 		c.marking--
 		n.marking = false
 	} else {
-		n.writing, n.notYet = false, time.Time{}
+		n.Writing, n.NotYet = false, time.Time{}
 	}
-	if n.gone {
+	if n.Gone {
 		return
 	}
 	asked.pace.Stored = answer.Outcome == response.OK
 	if answer.Outcome == response.Gone && !asked.marks || answer.Node != nil && answer.Node.UID != n.UID {
-		n.notYet = now.Add(retries.Last) // the watch will deliver the deletion or the new node
+		n.NotYet = now.Add(retries.Last) // the watch will deliver the deletion or the new node
 		return
 	}
 	if answer.Node != nil {
@@ -188,8 +188,8 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if answer.Outcome != response.OK && (answer.Outcome != response.Conflict || answer.Node == nil) {
 		// A failed marking is repeated. If it was cancelled because the node is ready, nextWrite
 		// resets mark.
-		n.mark = n.mark || asked.marks
+		n.Marks = n.Marks || asked.marks
 		asked.pace.Delay(now.Add(min(answer.RetryAfter, retries.Last)))
-		n.notYet = asked.pace.Next
+		n.NotYet = asked.pace.Next
 	}
 }

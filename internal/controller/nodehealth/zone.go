@@ -21,15 +21,20 @@ const fewestForPartial = 3 // minimum number of unready nodes for PartialDisrupt
 // zone is a failure domain: its nodes may fail together, so evicting taints are added one by one. A
 // zone exists while a node has its labels; unlabelled nodes form a separate zone.
 type zone struct {
-	name      string
-	state     State
-	tainting  bucket
-	marking   bucket  // for Options.MarkPodsAtZoneRate
-	toTaint   []*node // nodes waiting for an evicting taint, in this order
-	toMark    []*node // nodes waiting for the marking of their pods (Options.MarkPodsAtZoneRate)
-	size      int     // number of counted nodes in the last pass
-	unhealthy int
-	evictions int // nodes admitted to the taint since the start of the Core
+	zoneRecord
+	toTaint []*node // nodes waiting for an evicting taint, in this order
+	toMark  []*node // nodes waiting for the marking of their pods (Options.MarkPodsAtZoneRate)
+}
+
+// zoneRecord is the part of a zone's state that Knowledge stores unchanged.
+type zoneRecord struct {
+	Name      string
+	State     State
+	Tainting  bucket
+	Marking   bucket // for Options.MarkPodsAtZoneRate
+	Size      int    // number of counted nodes in the last pass
+	Unhealthy int
+	Evictions int // nodes admitted to the taint since the start of the Core
 }
 
 // stateOf returns the state of a zone from its numbers of ready and unready nodes.
@@ -60,19 +65,19 @@ func (o *Options) rateOf(state State, size int) float64 {
 // immediately and further nodes at the rate: at 0.1 per second, ten nodes that fail together are
 // tainted 10 s apart.
 type bucket struct {
-	rate   float64 // tokens per second; 0 disables
-	tokens float64 // number of tokens at time last
-	last   time.Time
+	Rate   float64 // tokens per second; 0 disables
+	Tokens float64 // number of tokens at time last
+	Last   time.Time
 }
 
 // newBucket returns a bucket with one token.
-func newBucket(now time.Time, rate float64) bucket { return bucket{rate: rate, tokens: 1, last: now} }
+func newBucket(now time.Time, rate float64) bucket { return bucket{Rate: rate, Tokens: 1, Last: now} }
 
 // refillTokens adds the tokens accumulated since last.
 func (b *bucket) refillTokens(now time.Time) {
-	if passed := now.Sub(b.last).Seconds(); passed > 0 {
-		b.tokens = min(1, b.tokens+passed*b.rate)
-		b.last = now
+	if passed := now.Sub(b.Last).Seconds(); passed > 0 {
+		b.Tokens = min(1, b.Tokens+passed*b.Rate)
+		b.Last = now
 	}
 }
 
@@ -82,14 +87,14 @@ const almost = 1 - 1e-6
 
 // takeToken takes a token and reports whether one was available.
 func (b *bucket) takeToken(now time.Time) bool {
-	if b.rate <= 0 {
+	if b.Rate <= 0 {
 		return false
 	}
 	b.refillTokens(now)
-	if b.tokens < almost {
+	if b.Tokens < almost {
 		return false
 	}
-	b.tokens = max(0, b.tokens-1)
+	b.Tokens = max(0, b.Tokens-1)
 	return true
 }
 
@@ -100,26 +105,26 @@ const furthest = 24 * time.Hour
 // nextToken returns the time of the next token, or an earlier time to check again. It does not
 // modify the bucket, so the number of calls does not matter.
 func (b bucket) nextToken(now time.Time) (time.Time, bool) {
-	if b.rate <= 0 {
+	if b.Rate <= 0 {
 		return time.Time{}, false
 	}
 	b.refillTokens(now)
-	if b.tokens >= almost {
+	if b.Tokens >= almost {
 		return now, true
 	}
-	seconds := min((1-b.tokens)/b.rate, furthest.Seconds())
+	seconds := min((1-b.Tokens)/b.Rate, furthest.Seconds())
 	return now.Add(time.Duration(seconds * float64(time.Second))), true
 }
 
 // setRate changes the rate. Like upstream, a full bucket keeps its token, and any other bucket
 // starts empty at the new rate, so that a zone that alternates between states does not gain tokens.
 func (b *bucket) setRate(now time.Time, rate float64) {
-	if b.rate == rate {
+	if b.Rate == rate {
 		return
 	}
 	empty := !b.takeToken(now)
 	*b = newBucket(now, rate)
 	if empty {
-		b.tokens = 0
+		b.Tokens = 0
 	}
 }
