@@ -96,7 +96,7 @@ func TestEventsOfCustomResourcesAreReplayed(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "p", UID: "p"},
 		Spec:       v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "i"}}},
 	}})
-	step(cycle.Resumed{Pods: []queue.Saved{{UID: "p", Place: queue.Waiting, Rejectors: []string{"Foreign"}, Returned: now}}})
+	step(cycle.Resumed{Pods: []queue.Saved{{UID: "p", Place: queue.Waiting, Progress: queue.Progress{Rejectors: []string{"Foreign"}, Returned: now}}}})
 	step(cycle.Tick{})
 	if attempts != 0 {
 		t.Fatalf("%d attempts before the event", attempts)

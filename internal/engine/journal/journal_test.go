@@ -51,7 +51,7 @@ var everyEvent = []cycle.Event{
 	cycle.Answered{Ticket: 5}, cycle.Answered{Ticket: 6, Outcome: cycle.Outcome{Fault: &cycle.Fault{Message: "no", Verdict: true}}},
 	cycle.Answered{Ticket: 7, Outcome: cycle.Outcome{Withdrawn: true, Work: []cycle.PreBindWork{{Needed: true}}}},
 	cycle.Happened{Event: &queue.Event{Resource: "foos.v1.example.com", Action: queue.Update, Label: "foos.v1.example.com/Update"}},
-	cycle.Resumed{Pods: []queue.Saved{{UID: "a", Place: queue.Waiting, Rejectors: []string{"X"}}}, Rooms: map[types.UID]string{"a": "n"}},
+	cycle.Resumed{Pods: []queue.Saved{{UID: "a", Place: queue.Waiting, Progress: queue.Progress{Rejectors: []string{"X"}}}}, Rooms: map[types.UID]string{"a": "n"}},
 }
 
 func write(t *testing.T, dir string, h Header, most int64, events ...cycle.Event) error {
@@ -157,7 +157,8 @@ func TestARecordMayBeLong(t *testing.T) {
 	dir, resumed := t.TempDir(), cycle.Resumed{}
 	for i := range 100_000 {
 		resumed.Pods = append(resumed.Pods, queue.Saved{
-			UID: types.UID(fmt.Sprint("pod-", i)), Place: queue.Waiting, Rejectors: []string{"NodeResourcesFit"}, Message: strings.Repeat("x", 200),
+			UID: types.UID(fmt.Sprint("pod-", i)), Place: queue.Waiting,
+			Progress: queue.Progress{Rejectors: []string{"NodeResourcesFit"}, Message: strings.Repeat("x", 200)},
 		})
 	}
 	if err := write(t, dir, Header{}, 1<<30, resumed, cycle.Tick{}); err != nil {

@@ -17,35 +17,10 @@ import (
 // Patient and Together, and replace Pod by a fuller copy. It may set Patient only outside of a
 // back-off, since Patient determines the item's back-off heap.
 type Item struct {
+	Progress
 	Pod *v1.Pod
 	// Class is the pod class used in decisions.
 	Class *cluster.PodClass
-	// Since is the time at which the pod was added to the queue.
-	Since time.Time
-	// Admitted is the time at which the pod first passed all gates.
-	Admitted time.Time
-	// Attempts is the number of times the pod was popped.
-	Attempts int
-	// Rejectors are the plugins that rejected the pod in its last attempt. They are kept until the
-	// next attempt is over.
-	Rejectors []string
-	// Pending are the rejectors that made the pod wait for one of their events.
-	Pending []string
-	// Gate is the plugin that gates the pod; empty unless the place is Gated.
-	Gate string
-	// Message is the reason why the pod is not scheduled, and MessageAt is the time of the last
-	// Kubernetes Event recorded for the pod.
-	Message   string
-	MessageAt time.Time
-	// Written is the last condition for which a write was requested, or nil.
-	Written *WrittenCondition
-	// Nominating is the last nomination for which a write was requested; nil once a watch shows it
-	// on the pod.
-	Nominating *Nominating
-	// Overdue reports that the pod was woken after the maximum wait, not by an event.
-	Overdue bool
-	// Unfit is the time at which the pod was first found unschedulable, or zero.
-	Unfit time.Time
 	// Patient pods complete their back-off even if the scheduler is idle.
 	Patient bool
 	// Together is the number of pods decided together in the last attempt, including this one; 0
@@ -54,19 +29,56 @@ type Item struct {
 	// Continued counts consecutive continuations of an unfinished attempt.
 	Continued int
 
-	place    Place
-	group    *group       // group of a Waiting or Gated item; nil in other places
-	entity   *groupEntity // entity of the pod group; nil for an ungrouped pod
-	index    int          // position in its heap or group
-	order    uint64       // arrival order; unique
-	rejected int          // number of rejections, for the back-off
-	failed   int          // number of consecutive failed attempts, for the back-off
-	ready    time.Time
-	returned time.Time // time of the addition, or of the return from the last attempt
-	entered  time.Time // time at which the wait began, or the pod was gated
-	flushed  time.Time // time of the last wake-up after the maximum wait
-	seen     uint64    // number of the newest event taken into account by the current attempt
-	counted  []string  // plugins for which Queue.Counted counts the item
+	place  Place
+	group  *group       // group of a Waiting or Gated item; nil in other places
+	entity *groupEntity // entity of the pod group; nil for an ungrouped pod
+	index  int          // position in its heap or group
+	order  uint64       // arrival order; unique
+	seen   uint64       // number of the newest event taken into account by the current attempt
+}
+
+// Progress is the part of an item's state that [Saved] stores unchanged.
+type Progress struct {
+	// Gate is the plugin that gates the pod; empty unless the place is Gated.
+	Gate string `json:",omitempty"`
+	// Since is the time at which the pod was added to the queue.
+	Since time.Time
+	// Admitted is the time at which the pod first passed all gates.
+	Admitted time.Time `json:",omitzero"`
+	// Unfit is the time at which the pod was first found unschedulable, or zero.
+	Unfit time.Time `json:",omitzero"`
+	// Attempts is the number of times the pod was popped.
+	Attempts int `json:",omitempty"`
+	// Rejected counts the attempts that ended with a rejection, and Failed the consecutive attempts
+	// that failed without a verdict, both for the back-off.
+	Rejected int `json:",omitempty"`
+	Failed   int `json:",omitempty"`
+	// ReadyAt is the time at which the back-off ends or ended.
+	ReadyAt time.Time `json:"Ready,omitzero"`
+	// Returned is the time of the addition, or of the return from the last attempt.
+	Returned time.Time
+	// EnteredAt is the time at which the item began to wait for an event, or was gated.
+	EnteredAt time.Time `json:"Entered,omitzero"`
+	// Rejectors are the plugins that rejected the pod in its last attempt. They are kept until the
+	// next attempt is over.
+	Rejectors []string `json:",omitempty"`
+	// Pending are the rejectors that made the pod wait for one of their events.
+	Pending []string `json:",omitempty"`
+	// Counted are the plugins for which Queue.Counted counts the item.
+	Counted []string `json:",omitempty"`
+	// Message is the reason why the pod is not scheduled, and MessageAt is the time of the last
+	// Kubernetes Event recorded for the pod.
+	Message   string    `json:",omitempty"`
+	MessageAt time.Time `json:",omitzero"`
+	// Written is the last condition for which a write was requested, or nil.
+	Written *WrittenCondition `json:"Told,omitempty"`
+	// Nominating is the last nomination for which a write was requested; nil once a watch shows it
+	// on the pod.
+	Nominating *Nominating `json:",omitempty"`
+	// Overdue reports that the pod was woken after the maximum wait, not by an event.
+	Overdue bool `json:",omitempty"`
+	// Flushed is the time of the last wake-up after the maximum wait.
+	Flushed time.Time `json:",omitzero"`
 }
 
 // Resizes reports whether the pod is on its node, which has deferred a resize of the pod. All other
@@ -112,20 +124,11 @@ func (p Place) String() string {
 // Place returns the item's current place.
 func (i *Item) Place() Place { return i.place }
 
-// Returned returns the time at which the item was added, or returned from its last attempt.
-func (i *Item) Returned() time.Time { return i.returned }
-
 // Ready returns the time at which the item's back-off ends or ended.
-func (i *Item) Ready() time.Time { return i.ready }
+func (i *Item) Ready() time.Time { return i.ReadyAt }
 
 // Entered returns the time at which the item began to wait for an event, or was gated.
-func (i *Item) Entered() time.Time { return i.entered }
-
-// Rejections counts the attempts that ended with a rejection.
-func (i *Item) Rejections() int { return i.rejected }
-
-// Errors counts the consecutive attempts that failed without a verdict.
-func (i *Item) Errors() int { return i.failed }
+func (i *Item) Entered() time.Time { return i.EnteredAt }
 
 // Limits of waiting, with upstream's values.
 const (
@@ -141,5 +144,5 @@ func moreUrgent(a, b *Item) bool {
 	if p, q := rules.Priority(a.Pod), rules.Priority(b.Pod); p != q {
 		return p > q
 	}
-	return a.returned.Before(b.returned)
+	return a.Returned.Before(b.Returned)
 }

@@ -32,7 +32,7 @@ func (l *lines) orderBy(less func(a, b *Item) bool, windowOf func(time.Time) tim
 		return !less(b, a) && a.order < b.order
 	}
 	l.backing.before = func(a, b *Item) bool {
-		if w, v := windowOf(a.ready), windowOf(b.ready); !w.Equal(v) {
+		if w, v := windowOf(a.ReadyAt), windowOf(b.ReadyAt); !w.Equal(v) {
 			return w.Before(v)
 		}
 		return l.active.before(a, b)
@@ -52,7 +52,7 @@ func (l *lines) lineOf(item *Item) *ordered {
 	switch {
 	case item.place == Active:
 		return &l.active
-	case item.failed > 0 || item.Patient:
+	case item.Failed > 0 || item.Patient:
 		return &l.erring
 	}
 	return &l.backing
@@ -65,7 +65,7 @@ func (l *lines) addItem(item *Item) { heap.Push(l.lineOf(item), item) }
 // rested returns an item with a finished back-off, or nil.
 func (l *lines) rested(now time.Time) *Item {
 	for _, from := range []*ordered{&l.backing, &l.erring} {
-		if from.Len() > 0 && !from.items[0].ready.After(now) {
+		if from.Len() > 0 && !from.items[0].ReadyAt.After(now) {
 			return from.items[0]
 		}
 	}
@@ -97,8 +97,8 @@ func (l *lines) nextReady(early bool) (at time.Time, ok bool) {
 	}
 
 	for _, from := range []*ordered{&l.backing, &l.erring} {
-		if from.Len() > 0 && (!ok || from.items[0].ready.Before(at)) {
-			at, ok = from.items[0].ready, true
+		if from.Len() > 0 && (!ok || from.items[0].ReadyAt.Before(at)) {
+			at, ok = from.items[0].ReadyAt, true
 		}
 	}
 	return at, ok

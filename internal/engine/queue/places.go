@@ -30,7 +30,7 @@ func (q *Queue) wakeItem(item *Item, label string, now time.Time) {
 // helpItem wakes an item if an event can help it, and reports whether it did.
 func (q *Queue) helpItem(item *Item, h help, label string, now time.Time) (woken bool) {
 	if h == atOnce {
-		item.ready = now
+		item.ReadyAt = now
 	}
 	if h != nothing {
 		q.wakeItem(item, label, now)
@@ -50,7 +50,7 @@ func (q *Queue) gateFor(item *Item) string {
 // are run each time, since a gate may reject an item that it admitted before.
 func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
 	if item.Gate = q.gateFor(item); item.Gate != "" {
-		item.entered = now
+		item.EnteredAt = now
 		q.countWaiting(item, withName(item.Rejectors, item.Gate))
 		q.waitFor(item, []string{item.Gate}, nil, Gated)
 		q.reportMoved(item, label)
@@ -64,7 +64,7 @@ func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
 		}
 	}
 
-	if item.ready.After(now) {
+	if item.ReadyAt.After(now) {
 		q.putItem(item, Backoff)
 	} else {
 		q.putItem(item, Active)
@@ -121,14 +121,14 @@ func (q *Queue) reportMoved(item *Item, label string) {
 // plugins.
 func (q *Queue) countWaiting(item *Item, plugins []string) {
 	if q.Counted != nil {
-		for _, name := range item.counted {
+		for _, name := range item.Counted {
 			q.Counted(name, item.Pod.Spec.SchedulerName, -1)
 		}
 		for _, name := range plugins {
 			q.Counted(name, item.Pod.Spec.SchedulerName, 1)
 		}
 	}
-	item.counted = plugins
+	item.Counted = plugins
 }
 
 // advanceBackoff moves the items with a finished back-off to the active queue.

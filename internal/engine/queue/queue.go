@@ -69,7 +69,7 @@ func New() *Queue {
 	q := &Queue{
 		FirstBackoff: InitialBackoff, LastBackoff: MaxBackoff, MaxWait: MaxWait,
 		items: map[types.UID]*Item{}, interests: map[string]Interests{},
-		lines:    lines{erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }}},
+		lines:    lines{erring: ordered{before: func(a, b *Item) bool { return a.ReadyAt.Before(b.ReadyAt) }}},
 		groups:   groups{byKey: map[groupKey]*group{}, open: map[*group]bool{}, waiters: map[*Interest]*waiters{}},
 		entities: entities{groups: map[entityName]*groupEntity{}},
 	}
@@ -109,7 +109,7 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 // and never changes it.
 func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.arrived++
-	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}
+	item := &Item{Progress: Progress{Since: now, Returned: now}, Pod: pod, Class: class, order: q.arrived}
 	q.items[pod.UID] = item
 	q.items = cluster.Shrunk(q.items, &q.most)
 	// A new item is Taken until enterPlace has put it into its place, so it is moved in the same
@@ -226,10 +226,10 @@ func (q *Queue) Next(now time.Time) *Item {
 // other would monopolize an idle scheduler.
 func (i *Item) restedAt() time.Time {
 	const many, rest = 10, 10 * time.Millisecond
-	if i.rejected < many {
+	if i.Rejected < many {
 		return time.Time{}
 	}
-	return i.returned.Add(rest)
+	return i.Returned.Add(rest)
 }
 
 // Held records that the pod is assumed on a node but may still be rejected. After such a rejection,
@@ -244,10 +244,10 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 	if !q.isTaken(item) {
 		return
 	}
-	item.rejected++
-	item.failed, item.Continued, item.returned = 0, 0, now
-	item.ready = now.Add(q.backoffFor(item, item.rejected))
-	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
+	item.Rejected++
+	item.Failed, item.Continued, item.Returned = 0, 0, now
+	item.ReadyAt = now.Add(q.backoffFor(item, item.Rejected))
+	item.Rejectors, item.Pending, item.EnteredAt, item.Overdue = rejectors, pending, now, false
 	q.countWaiting(item, rejectors)
 	// The item enters its group, and leaves it again if a helpful event has occurred: only the
 	// group holds the interests of the item.
@@ -263,9 +263,9 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
 	}
-	item.failed++
-	item.Continued, item.returned = 0, now
-	item.ready = now.Add(q.backoffFor(item, item.failed))
+	item.Failed++
+	item.Continued, item.Returned = 0, now
+	item.ReadyAt = now.Add(q.backoffFor(item, item.Failed))
 	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
 	q.enterPlace(item, AttemptFailed, now)
 }
@@ -277,8 +277,8 @@ func (q *Queue) TryAgain(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
 	}
-	item.rejected, item.failed = 0, 0
-	item.ready = now
+	item.Rejected, item.Failed = 0, 0
+	item.ReadyAt = now
 	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
 	q.enterPlace(item, AttemptFailed, now)
 }
@@ -290,7 +290,7 @@ func (q *Queue) GoOn(item *Item, now time.Time) {
 		return
 	}
 	item.Continued++
-	item.returned, item.ready = now, now
+	item.Returned, item.ReadyAt = now, now
 	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
 	q.enterPlace(item, AttemptFailed, now)
 }
@@ -319,7 +319,7 @@ func (q *Queue) Activate(uid types.UID, now time.Time) {
 		q.happened.noteEvent(&Event{Resource: AnyResource, Action: All, Label: ForceActivate, Own: item}, true)
 		return
 	}
-	item.ready = now
+	item.ReadyAt = now
 	q.wakeItem(item, ForceActivate, now)
 }
 
@@ -348,7 +348,7 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 		return
 	}
 	q.leavePlace(item)
-	item.failed++
+	item.Failed++
 	q.enterPlace(item, label, now)
 }
 
@@ -357,10 +357,10 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 // waits another MaxWait before the next call.
 func (q *Queue) Flush(now time.Time) {
 	overdue := q.SortedIf(func(item *Item) bool {
-		return item.group != nil && now.Sub(pacing.Later(item.returned, item.flushed)) >= q.MaxWait
+		return item.group != nil && now.Sub(pacing.Later(item.Returned, item.Flushed)) >= q.MaxWait
 	})
 	for _, item := range overdue {
-		item.Overdue, item.flushed = true, now
+		item.Overdue, item.Flushed = true, now
 		q.wakeItem(item, WaitedForTooLong, now)
 		item.Overdue = item.place != Gated
 	}

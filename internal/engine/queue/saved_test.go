@@ -55,7 +55,7 @@ func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 			one.Rejected(item, []string{"A", "B"}, []string{"B"}, at)
 		}
 	}
-	one.items["gated"].flushed = at
+	one.items["gated"].Flushed = at
 	saved := one.Save()
 	text, err := json.Marshal(saved)
 	if err != nil {

@@ -294,7 +294,7 @@ func TestPostFilterReadsWhatFiltersSaid(t *testing.T) {
 func TestQueueSortComparesByThePlugin(t *testing.T) {
 	f := newConfigured(t, "plugins: {queueSort: {enabled: [{name: Sort}], disabled: [{name: '*'}]}}", byName{})
 	x := extensionOf[cycle.Sorter](f, "Sort")
-	a, b := &queue.Item{Pod: pod("a", "1"), Attempts: 3}, &queue.Item{Pod: pod("b", "1")}
+	a, b := &queue.Item{Pod: pod("a", "1"), Progress: queue.Progress{Attempts: 3}}, &queue.Item{Pod: pod("b", "1")}
 	if !x.Less(a, b) || x.Less(b, a) {
 		t.Error("pods are not in the order of the plugin")
 	}

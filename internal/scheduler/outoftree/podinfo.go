@@ -109,11 +109,11 @@ func (q queued) GetPodInfo() fwk.PodInfo { return newPodInfo(q.item.Pod) }
 // Type and its siblings implement fwk.QueuedEntityInfo.
 func (q queued) Type() fwk.EntityKeyType             { return fwk.PodKeyType }
 func (q queued) GetPriority() int32                  { return corev1.PodPriority(q.item.Pod) }
-func (q queued) GetTimestamp() time.Time             { return q.item.Returned() }
+func (q queued) GetTimestamp() time.Time             { return q.item.Returned }
 func (q queued) GetAttempts() int                    { return q.item.Attempts }
 func (q queued) GetBackoffExpiration() time.Time     { return q.item.Ready() }
-func (q queued) GetUnschedulableCount() int          { return q.item.Rejections() }
-func (q queued) GetConsecutiveErrorsCount() int      { return q.item.Errors() }
+func (q queued) GetUnschedulableCount() int          { return q.item.Rejected }
+func (q queued) GetConsecutiveErrorsCount() int      { return q.item.Failed }
 func (q queued) GetGatingPlugin() string             { return q.item.Gate }
 func (q queued) GetPendingPlugins() sets.Set[string] { return sets.New(q.item.Pending...) }
 
