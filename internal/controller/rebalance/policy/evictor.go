@@ -125,34 +125,27 @@ func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evict
 	}
 
 	// Names of protections are the descheduler's, so that policies work unchanged.
+	byDefault := map[string]*bool{
+		"PodsWithLocalStorage": &e.LocalStorage, "DaemonSetPods": &e.DaemonSets,
+		"SystemCriticalPods": &e.Critical, "FailedBarePods": &e.FailedBare,
+	}
 	for _, name := range p.DefaultDisabled {
-		switch name {
-		case "PodsWithLocalStorage":
-			e.LocalStorage = false
-		case "DaemonSetPods":
-			e.DaemonSets = false
-		case "SystemCriticalPods":
-			e.Critical = false
-		case "FailedBarePods":
-			e.FailedBare = false
-		default:
+		if byDefault[name] == nil {
 			r.setError(n, "%s: podProtections.defaultDisabled: %q: must be PodsWithLocalStorage, DaemonSetPods, "+
 				"SystemCriticalPods or FailedBarePods", evictorName, name)
+			continue
 		}
+		*byDefault[name] = false
 	}
 
+	extra := map[string]*bool{"PodsWithPVC": &e.Claims, "PodsWithoutPDB": &e.WithoutBudget, "PodsWithResourceClaims": &e.DeviceClaims}
 	for _, name := range p.ExtraEnabled {
-		switch name {
-		case "PodsWithPVC":
-			e.Claims = true
-		case "PodsWithoutPDB":
-			e.WithoutBudget = true
-		case "PodsWithResourceClaims":
-			e.DeviceClaims = true
-		default:
+		if extra[name] == nil {
 			r.setError(n, "%s: podProtections.extraEnabled: %q: must be PodsWithPVC, PodsWithoutPDB "+
 				"or PodsWithResourceClaims", evictorName, name)
+			continue
 		}
+		*extra[name] = true
 	}
 
 	if p.Config != nil && p.Config.PodsWithPVC != nil {
