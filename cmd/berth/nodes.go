@@ -38,7 +38,7 @@ func newNodes() *cobra.Command {
 }
 
 func runNodes(cmd *cobra.Command, s *parse.Nodes, to *connect.Flags) error {
-	shape, err := s.Shape("--count", currentVersion().Kubernetes)
+	shape, err := s.ShapeFor("--count", currentVersion().Kubernetes)
 	if err != nil {
 		return err
 	}

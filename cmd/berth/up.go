@@ -72,7 +72,7 @@ func checkUp(c *localcluster.Cluster) error {
 	var shape parse.Nodes
 	shape.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // the same validation as in berth nodes
 	shape.Count, shape.Zones = c.Nodes, c.Zones
-	if _, err := shape.Shape("--nodes", c.Version); err != nil {
+	if _, err := shape.ShapeFor("--nodes", c.Version); err != nil {
 		return err
 	}
 	switch {

@@ -21,20 +21,19 @@ import (
 
 // Nodes holds the flags describing simulated nodes.
 type Nodes struct {
-	Count, Zones, Workers                         int
-	prefix, region, cpu, memory                   string
-	pods                                          int
-	resources, labels, taints                     []string
-	renewInterval, statusInterval, terminateAfter time.Duration
-	eviction                                      pressure.Config
+	simkubelet.Shape
+	Workers                   int
+	cpu, memory               string
+	pods                      int
+	resources, labels, taints []string
 }
 
 // AddFlags adds the flags of berth nodes.
 func (s *Nodes) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.Count, "count", 3, "how many nodes")
 	flags.IntVar(&s.Zones, "zones", 3, "number of zones (z1, z2, ...) that the nodes are spread over; 0: no zone labels")
-	flags.StringVar(&s.region, "region", "r1", "the region of all zones")
-	flags.StringVar(&s.prefix, "name-prefix", "node-", "prefix of the nodes' names, before the number")
+	flags.StringVar(&s.Region, "region", "r1", "the region of all zones")
+	flags.StringVar(&s.Prefix, "name-prefix", "node-", "prefix of the nodes' names, before the number")
 	flags.StringVar(&s.cpu, "cpu", "32", "CPUs of each node")
 	flags.StringVar(&s.memory, "memory", "64Gi", "memory of each node")
 	flags.IntVar(&s.pods, "pods", 110, "maximum number of pods per node, as the kubelet's --max-pods")
@@ -42,23 +41,23 @@ func (s *Nodes) AddFlags(flags *pflag.FlagSet) {
 
 	flags.StringArrayVar(&s.labels, "label", nil, "a label of each node, as key=value (repeatable)")
 	flags.StringArrayVar(&s.taints, "taint", nil, "a taint that each node is created with, as key=value:NoSchedule (repeatable)")
-	flags.DurationVar(&s.renewInterval, "lease-renew-interval", 0,
+	flags.DurationVar(&s.RenewInterval, "lease-renew-interval", 0,
 		"time between two renewals of a node's Lease of 40s (default 10s, the kubelet's, up to 1,000 nodes; then "+
 			"longer, up to 20s, to spare the API server)")
-	flags.DurationVar(&s.statusInterval, "node-status-report-frequency", 5*time.Minute,
+	flags.DurationVar(&s.StatusInterval, "node-status-report-frequency", 5*time.Minute,
 		"time between two status reports of a node whose status does not change")
-	flags.DurationVar(&s.terminateAfter, "terminate-after", 0, "how long a pod takes to end after SIGTERM; at most its grace period")
+	flags.DurationVar(&s.TerminateAfter, "terminate-after", 0, "how long a pod takes to end after SIGTERM; at most its grace period")
 
-	s.eviction = pressure.DefaultConfig()
-	s.eviction.AddFlags(flags)
+	s.Eviction = pressure.DefaultConfig()
+	s.Eviction.AddFlags(flags)
 	flags.IntVar(&s.Workers, "workers", 32, "maximum number of pod requests in flight")
 }
 
-// Shape validates and combines the flags for nodes of a Kubernetes version. countFlag is the name
-// of the flag with the number of nodes.
-func (s *Nodes) Shape(countFlag, version string) (*simkubelet.Shape, error) {
-	regionErrs := validation.IsValidLabelValue(s.region)
-	longest := s.prefix + strconv.Itoa(max(1, s.Count)) // the name is also a label value
+// ShapeFor validates and combines the flags for nodes of a Kubernetes version. countFlag is the
+// name of the flag with the number of nodes.
+func (s *Nodes) ShapeFor(countFlag, version string) (*simkubelet.Shape, error) {
+	regionErrs := validation.IsValidLabelValue(s.Region)
+	longest := s.Prefix + strconv.Itoa(max(1, s.Count)) // the name is also a label value
 	nameErrs := append(validation.IsDNS1123Subdomain(longest), validation.IsValidLabelValue(longest)...)
 	switch {
 	case s.Count < 0:
@@ -66,54 +65,44 @@ func (s *Nodes) Shape(countFlag, version string) (*simkubelet.Shape, error) {
 	case s.Zones < 0:
 		return nil, usage.Errorf("--zones %d: must be 0 or more", s.Zones)
 	case len(regionErrs) > 0:
-		return nil, usage.Errorf("--region %q: %s", s.region, regionErrs[0])
+		return nil, usage.Errorf("--region %q: %s", s.Region, regionErrs[0])
 	case len(nameErrs) > 0:
-		return nil, usage.Errorf("--name-prefix %q: the name %s: %s", s.prefix, longest, nameErrs[0])
+		return nil, usage.Errorf("--name-prefix %q: the name %s: %s", s.Prefix, longest, nameErrs[0])
 	case s.Workers < 1:
 		return nil, usage.Errorf("--workers %d: must be 1 or more", s.Workers)
-	case s.statusInterval <= 0:
-		return nil, usage.Errorf("--node-status-report-frequency %s: must be more than 0", s.statusInterval)
-	case s.terminateAfter < 0:
-		return nil, usage.Errorf("--terminate-after %s: must be 0 or more", s.terminateAfter)
+	case s.StatusInterval <= 0:
+		return nil, usage.Errorf("--node-status-report-frequency %s: must be more than 0", s.StatusInterval)
+	case s.TerminateAfter < 0:
+		return nil, usage.Errorf("--terminate-after %s: must be 0 or more", s.TerminateAfter)
 	}
-	if _, err := s.eviction.Thresholds(); err != nil {
+	if _, err := s.Eviction.Thresholds(); err != nil {
 		return nil, usage.Errorf("%w", err)
 	}
 
-	renew := s.renewInterval
-	switch {
+	shape := s.Shape
+	shape.Version, shape.JobRunFor = version, time.Second
+	switch renew := s.RenewInterval; {
 	case renew == 0:
-		renew = simkubelet.RenewIntervalFor(s.Count)
+		shape.RenewInterval = simkubelet.RenewIntervalFor(s.Count)
 	case renew < time.Second || renew >= simkubelet.LeaseDuration:
 		return nil, usage.Errorf("--lease-renew-interval %s: must be between 1s and %s, the lease's duration", renew, simkubelet.LeaseDuration)
 	}
 
-	capacity, err := s.parseCapacity()
-	if err != nil {
+	var err error
+	if shape.Capacity, err = s.parseCapacity(); err != nil {
 		return nil, err
 	}
-
-	labels, err := labelsOf(s.labels)
-	if err != nil {
+	if shape.Labels, err = labelsOf(s.labels); err != nil {
 		return nil, err
 	}
-
-	taints, err := Taints("--taint", s.taints)
-	if err != nil {
+	if shape.Taints, err = Taints("--taint", s.taints); err != nil {
 		return nil, err
-	}
-
-	shape := &simkubelet.Shape{
-		Prefix: s.prefix, Count: s.Count, Zones: s.Zones, Region: s.region,
-		Labels: labels, Taints: taints, Capacity: capacity, Version: version,
-		RenewInterval: renew, StatusInterval: s.statusInterval,
-		TerminateAfter: s.terminateAfter, JobRunFor: time.Second, Eviction: s.eviction,
 	}
 
 	if most := shape.MaxCount(); s.Count > most {
 		return nil, usage.Errorf("%s %d: with %d pods each there are addresses for %d nodes", countFlag, s.Count, s.pods, most)
 	}
-	return shape, nil
+	return &shape, nil
 }
 
 func (s *Nodes) parseCapacity() (v1.ResourceList, error) {

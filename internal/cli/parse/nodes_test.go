@@ -33,7 +33,7 @@ func shapeOf(t *testing.T, words ...string) (*simkubelet.Shape, error) {
 	if err := flags.Parse(words); err != nil {
 		t.Fatal(err)
 	}
-	return s.Shape("--count", "v1.37.2")
+	return s.ShapeFor("--count", "v1.37.2")
 }
 
 func TestFlagsOfNodesMakeAShape(t *testing.T) {
