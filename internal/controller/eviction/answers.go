@@ -91,7 +91,7 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	a.pod.node.Reads.Reset()
 	switch {
 	case e.stillDue(a):
-		e.reasonRead(now, a)
+		e.reasonRead(a)
 	case a.pod.byDevice.IsDue(now):
 		e.readDevices(now, a)
 	default:
@@ -112,12 +112,12 @@ func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 		e.avertDelete(now, a)
 		return
 	}
-	e.reasonRead(now, a)
+	e.reasonRead(a)
 }
 
 // reasonRead continues after reading a node or devices that still require the eviction. A repeated
 // attempt marks the pod after reading it, and so only once.
-func (e *evictor) reasonRead(now time.Time, a *attempt) {
+func (e *evictor) reasonRead(a *attempt) {
 	if a.Unread && !a.Evicts && !a.Asked && !a.Live.Marked && a.Live.ResourceVersion != "" && a.Rereads == 0 && a.pod.Tries == 0 {
 		e.markPod(a, markingUnread)
 		return

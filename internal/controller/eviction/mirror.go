@@ -224,7 +224,7 @@ func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	was := r.Rule
 	r.Rule, r.List = shown, m.lists[Rules].Number
 	if known != nil && !sayTheSame(was.Condition, shown.Condition) {
-		r.scheduleStatus(now, statusPeriod) // another client has written the status, or an earlier write arrived late
+		r.scheduleStatus(now) // another client has written the status, or an earlier write arrived late
 	}
 	was.Condition = shown.Condition
 	if known != nil && reflect.DeepEqual(was, shown) {

@@ -44,14 +44,14 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 	for _, name := range p.asked {
 		if r := s.devices.seen.rules[name]; r != nil && !slices.Contains(rules, name) {
 			delete(r.pods, p)
-			r.scheduleStatus(now, statusPeriod)
+			r.scheduleStatus(now)
 		}
 	}
 	for _, name := range rules {
 		// The rule exists: judgePod has just named it.
 		if r := s.devices.seen.rules[name]; !r.pods[p] {
 			r.pods[p] = true
-			r.scheduleStatus(now, statusPeriod)
+			r.scheduleStatus(now)
 		}
 	}
 	p.asked = rules
@@ -59,9 +59,9 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 
 // scheduleStatus schedules a check of the status, unless an earlier one is scheduled: many changes
 // during the wait result in a single write.
-func (r *rule) scheduleStatus(now time.Time, wait time.Duration) {
+func (r *rule) scheduleStatus(now time.Time) {
 	if r.StatusDue.IsZero() {
-		r.StatusDue = now.Add(wait)
+		r.StatusDue = now.Add(statusPeriod)
 	}
 }
 
@@ -70,7 +70,7 @@ func (s *ruleStatuses) countEvicted(now time.Time, rules []string) {
 	for _, name := range rules {
 		if r := s.devices.seen.rules[name]; r != nil {
 			r.Evicted++
-			r.scheduleStatus(now, statusPeriod)
+			r.scheduleStatus(now)
 		}
 	}
 }

@@ -166,9 +166,8 @@ func (s *search) offerEdits(edits ...*edit) {
 	}
 }
 
-// keepIfHelps tries edits as a combination, and records the combination if the pod then fits. It
-// reports whether it recorded one.
-func (s *search) keepIfHelps(edits ...*edit) bool {
+// keepIfHelps tries edits as a combination, and records the combination if the pod then fits.
+func (s *search) keepIfHelps(edits ...*edit) {
 	edits = distinctEdits(splitEdits(edits))
 	texts := answer.Mapped(edits, func(e *edit) string { return e.Text })
 	text := strings.Join(texts, ", and ")
@@ -176,15 +175,15 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	same := strings.Join(texts, "\n") // independent of the order
 	// Two causes may lead to the same pair of changes.
 	if s.seen[same] || s.tries >= mostTries {
-		return false
+		return
 	}
 	s.seen[same] = true
 	if s.isExcluded(edits) {
-		return false
+		return
 	}
 	node := s.tryEdits(edits...)
 	if node == "" {
-		return false
+		return
 	}
 	if s.ungate != nil {
 		edits, text = append(slices.Clone(edits), s.ungate), text+", and "+s.ungate.Text
@@ -198,7 +197,6 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 		f.Size += 20
 	}
 	s.found = append(s.found, f)
-	return true
 }
 
 // publishChanges returns the edits in their published form, each patch based on the result of the

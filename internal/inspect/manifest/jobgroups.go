@@ -146,9 +146,7 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 
 	// The pods share these claims if they refer to the same claims.
 	for _, c := range job.Spec.Scheduling.ResourceClaims {
-		t.ResourceClaims = append(t.ResourceClaims, schedulingv1beta1.PodGroupResourceClaim{
-			Name: c.Name, ResourceClaimName: c.ResourceClaimName, ResourceClaimTemplateName: c.ResourceClaimTemplateName,
-		})
+		t.ResourceClaims = append(t.ResourceClaims, schedulingv1beta1.PodGroupResourceClaim(c))
 	}
 
 	// Preemption then removes the whole gang or none of its pods.

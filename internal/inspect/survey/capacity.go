@@ -77,8 +77,8 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 	for _, n := range nodes {
 		c.Total.addNode(n, c.Typical)
 	}
-	for _, same := range answer.Grouped(nodes, func(n *cluster.Node) string { return groupOf(w, n, by) }) {
-		g := Group{Name: groupOf(w, same[0], by)}
+	for _, same := range answer.Grouped(nodes, func(n *cluster.Node) string { return groupOf(n, by) }) {
+		g := Group{Name: groupOf(same[0], by)}
 		for _, n := range same {
 			g.addNode(n, c.Typical)
 		}
@@ -91,7 +91,7 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 
 // groupOf returns the group of a node: its name, its zone, or its shape. The shape is the instance
 // type or, without that label, the capacity.
-func groupOf(w *simulate.World, n *cluster.Node, by string) string {
+func groupOf(n *cluster.Node, by string) string {
 	switch by {
 	case "zone":
 		zone, _ := n.Lookup(v1.LabelTopologyZone)

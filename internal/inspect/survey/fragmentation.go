@@ -77,11 +77,11 @@ type PodKind struct {
 var Pools = []string{"pool", "shape", "zone", "node"}
 
 // poolOf returns the name of a node's group.
-func poolOf(w *simulate.World, n *cluster.Node, by string) string {
+func poolOf(n *cluster.Node, by string) string {
 	if by != "pool" {
-		return groupOf(w, n, by)
+		return groupOf(n, by)
 	}
-	return cmp.Or(plugins.PoolOf(n), groupOf(w, n, "shape"))
+	return cmp.Or(plugins.PoolOf(n), groupOf(n, "shape"))
 }
 
 // FragmentationOf runs the plugin on all nodes. It omits nodes without devices of the plugin's
@@ -100,7 +100,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 			continue
 		}
 
-		name := poolOf(w, n, by)
+		name := poolOf(n, by)
 		i, known := at[name]
 		if !known {
 			i = len(s.Groups)

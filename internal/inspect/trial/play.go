@@ -179,9 +179,9 @@ func (d *day) feedEvent(e cycle.Event) {
 	}
 }
 
-// showObject shows the core an object of this world.
-func (d *day) showObject(kind cycle.Kind, object metav1.Object) {
-	d.feedEvent(cycle.Seen{Kind: kind, Object: object})
+// showPod shows the core a pod of this world.
+func (d *day) showPod(pod *v1.Pod) {
+	d.feedEvent(cycle.Seen{Kind: cycle.Pods, Object: pod})
 }
 
 // takeEvent applies a recorded event, as far as it would have happened in this course.

@@ -52,7 +52,7 @@ func (d *day) seePod(seen *v1.Pod) {
 		d.noteVictim(p, seen)
 	case p.fate == nil: // placed by another scheduler, or before the journal began
 		p.object = seen
-		d.showObject(cycle.Pods, seen)
+		d.showPod(seen)
 	default:
 		d.changePod(p, seen)
 	}
@@ -80,7 +80,7 @@ func (d *day) newPod(seen *v1.Pod) {
 		}
 	}
 
-	d.showObject(cycle.Pods, p.object)
+	d.showPod(p.object)
 }
 
 // changePod applies external changes to a pod scheduled here: it ended, it was deleted, or it was
@@ -108,7 +108,7 @@ func (d *day) changePod(p *pod, seen *v1.Pod) {
 		object := *p.object
 		object.DeletionTimestamp, object.DeletionGracePeriodSeconds = seen.DeletionTimestamp, seen.DeletionGracePeriodSeconds
 		p.object = &object
-		d.showObject(cycle.Pods, &object)
+		d.showPod(&object)
 	}
 }
 
@@ -145,7 +145,7 @@ func (d *day) editPod(p *pod, seen *v1.Pod) {
 		p.fate.Since = d.now
 	}
 	p.object = &object
-	d.showObject(cycle.Pods, &object)
+	d.showPod(&object)
 }
 
 // losePod removes a pod that the journal shows as deleted, unless the pod still exists in this
@@ -187,7 +187,7 @@ func (d *day) bindPod(a cycle.Bind) {
 	object.Spec.NodeName, object.Status.NominatedNodeName = a.Attempt.Node, ""
 	p.object, p.began = &object, d.now
 	p.fate.Node, p.fate.Placed = a.Attempt.Node, d.now
-	d.showObject(cycle.Pods, &object)
+	d.showPod(&object)
 	d.scheduleEnd(p)
 }
 
@@ -212,7 +212,7 @@ func (d *day) endPod(p *pod) {
 	if p.began.IsZero() {
 		p.fate.Gone = d.now
 	}
-	d.showObject(cycle.Pods, &object)
+	d.showPod(&object)
 	if p.goes {
 		d.removePod(p)
 		delete(d.pods, object.UID)
@@ -241,7 +241,7 @@ func (d *day) removeVictim(a cycle.Remove) {
 	object := *p.object
 	object.DeletionTimestamp = &metav1.Time{Time: d.now.Add(grace)}
 	p.object = &object
-	d.showObject(cycle.Pods, &object)
+	d.showPod(&object)
 	owner := metav1.GetControllerOfNoCopy(&object)
 	succession := workload.SuccessionOf(owner, nil)
 	replace := func(after time.Duration) { d.agenda.Add(d.now.Add(after), func() { d.createReplacement(&object) }) }
@@ -285,7 +285,7 @@ func (d *day) createReplacement(of *v1.Pod) {
 	p := &pod{object: object, fate: d.course.newFate(object, d.now)}
 	p.fate.Again = true
 	d.pods[object.UID] = p
-	d.showObject(cycle.Pods, object)
+	d.showPod(object)
 }
 
 // recordClaim records the ResourceClaim for a pod's extended resources in the pod's status.

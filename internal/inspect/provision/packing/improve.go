@@ -35,13 +35,11 @@ func sumOf(bins []*pattern) (sum float64) {
 }
 
 // buy buys a bin, unless the kind is exhausted or a limit forbids it.
-func (s *search) buy(p *pattern) bool {
-	if !s.allows(p.bin) {
-		return false
+func (s *search) buy(p *pattern) {
+	if s.allows(p.bin) {
+		s.count(p, 1)
+		s.bins = append(s.bins, p)
 	}
-	s.count(p, 1)
-	s.bins = append(s.bins, p)
-	return true
 }
 
 // allows reports whether one more bin of the kind may be bought, given its maximum number and the
