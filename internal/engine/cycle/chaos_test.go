@@ -362,7 +362,7 @@ func (c *chaos) judge() {
 // a group, differ between the two cores.
 func (c *chaos) judgeByAnother() {
 	own := reservesOf(c.options.Profiles)
-	if own != nil && own.moody || c.core.View().Reserved != nil || len(c.broken) > 0 {
+	if own != nil && own.moody || len(c.core.View().Reserved) > 0 || len(c.broken) > 0 {
 		return
 	}
 	o := c.options

@@ -38,8 +38,8 @@ func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	defer s.recoverAttempt(a)
 	// A recorded failure does not apply to a pod allowed into reserved room, since the pod that
 	// failed may not have been allowed there.
-	let := s.reserved.lets(item)
-	if !let && s.knownToFail(a) {
+	open := s.reserved.openTo(item)
+	if len(open) == 0 && s.knownToFail(a) {
 		s.requeueUnschedulable(a, p.failed.why, nil)
 		return
 	}
@@ -53,8 +53,8 @@ func (s *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	}
 
 	found := p.Decide(a.Waiting)
-	if found.Node == nil && found.Err == nil && let {
-		found = s.decideOntoHeld(a)
+	if found.Node == nil && found.Err == nil && len(open) > 0 {
+		found = s.decideOntoHeld(a, open)
 	}
 
 	switch {
@@ -92,10 +92,10 @@ func (s *attempts) ungrouped(item *queue.Item) {
 	})
 }
 
-// decideOntoHeld decides a pod allowed into room held for a pod group. It is called only if the pod
+// decideOntoHeld decides a pod allowed into room held for pod groups. It is called only if the pod
 // fits nowhere else.
-func (s *attempts) decideOntoHeld(a *podAttempt) decide.Decision {
-	nominees := s.reserved.lift()
+func (s *attempts) decideOntoHeld(a *podAttempt, open []*Reservation) decide.Decision {
+	nominees := s.reserved.lift(open...)
 	defer s.reserved.putBack(nominees)
 	return a.profile.Decide(a.Waiting)
 }

@@ -206,17 +206,19 @@ func (t *treeAttempt) rejectAll(retry bool, text string) {
 // was reached, the group is retried after its back-off.
 func (a *groupAttempt) rejectGroup(text string) {
 	a.noteRejectors()
-	nodes := a.reserveRoom()
+	room := a.reserveRoom()
 	verdict, next := a.attempt.Conclude()
 	a.group.Shortened, a.group.Reached = next.Shortened, next.Reached
 	message := verdict.Reason()
 	if text != "" {
 		message += ", " + text
 	}
-	if len(nodes) > 0 {
-		message += a.reserved.words()
+	var nodes map[types.UID]string
+	if room != nil {
+		message += room.words()
+		nodes = room.Nodes
 	}
-	a.returnMembers(nodes, verdict.IsTriedAgain() && len(nodes) == 0, message, "")
+	a.returnMembers(nodes, verdict.IsTriedAgain() && room == nil, message, "")
 }
 
 // reasonOf returns the reason why a group is not placed.
@@ -277,7 +279,7 @@ func (t *treeAttempt) failAll(err error) {
 	whole := err
 	for _, a := range t.leaves {
 		if t.root == nil {
-			a.reserved.endFor(a.group)
+			a.reserved.endFor(a.group, false)
 		}
 		if slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Err != nil }) {
 			whole = fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
@@ -299,7 +301,7 @@ func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 	by := preemptor{kind: "podgroup", profile: lead.members[0].Profile, node: "cluster"}
 	if t.root == nil {
 		by.uid = lead.group.Object.UID
-		t.reserved.endFor(lead.group)
+		t.reserved.endFor(lead.group, false)
 	} else {
 		by.kind, by.uid = "compositepodgroup", t.root.UID()
 	}

@@ -25,14 +25,14 @@ type View struct {
 	Cluster  *cluster.Cluster
 	Queue    *queue.Queue
 	Profiles map[string]Profile
-	Groups   *groups.Set  // nil if pod groups are off
-	Reserved *Reservation // current reservation, or nil
+	Groups   *groups.Set    // nil if pod groups are off
+	Reserved []*Reservation // current reservations, the earliest first
 }
 
 // View returns the core's state. The maps of the View are copies. Their values, and the pointers,
 // refer to the core's own state, which the next step changes.
 func (c *Core) View() View {
-	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}, Reserved: c.reserved.held}
+	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}, Reserved: slices.Clone(c.reserved.held)}
 	if c.podGroups.gates.Generic {
 		v.Groups = c.groups
 	}

@@ -19,24 +19,28 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// reservations hold room for a long-waiting pod group, so that smaller pods do not take all freed
+// reservations hold room for long-waiting pod groups, so that smaller pods do not take all freed
 // room indefinitely; see [plugins.Reservations]. Room is held in the same way as for preemptors:
 // members of the group are nominated to nodes. A pod of the same or a lower priority is placed on
 // such a node only if the nominated members still fit there. The only exception is a pod with an
 // activeDeadlineSeconds that ends it early enough; see Reservation.lastEnd.
 //
-// There is at most one reservation at a time. It ends at its deadline, or earlier if the group is
-// placed, preempts, becomes incomplete, is deleted, or fails with an error. Afterwards, no new
-// reservation begins for as long as the reservation lasted, and at least for the maximum back-off,
-// so that every pod blocked by it is tried. The group itself waits as long as for its first
-// reservation.
+// Several groups may have a reservation, one each; together, they are limited to the configured
+// share of the cluster. A reservation ends at its deadline, or earlier if the group is placed,
+// preempts, becomes incomplete, is deleted, or fails with an error. Unless the group was placed, no
+// new reservation begins for as long as the reservation lasted, and at least for the maximum
+// back-off, so that every pod blocked by it is tried. Other reservations continue meanwhile. The
+// group itself waits as long as for its first reservation.
 type reservations struct {
 	*common
 	nominations *nominations
 	podGroups   *podGroups
 
-	held  *Reservation // the current reservation, or nil
-	rests time.Time    // earliest start of the next reservation
+	held  []*Reservation // the current reservations, the earliest first
+	rests time.Time      // earliest start of the next reservation
+	// next is the group that gets the next reservation, because the share left by the others was
+	// too small for it; "" for any group.
+	next types.UID
 }
 
 // Reservation is room held for a pod group. It is immutable.
@@ -59,79 +63,93 @@ func (rs *reservations) isDue(g *groups.Group, bounds plugins.Reservations) bool
 	if g.Since.IsZero() {
 		g.Since = rs.now
 	}
-	if rs.held != nil {
-		return rs.isFor(g) && rs.now.Before(rs.held.Until)
+	if r := rs.heldFor(g); r != nil {
+		return rs.now.Before(r.Until)
 	}
-	return rs.now.Sub(g.Since) >= bounds.After && !rs.now.Before(rs.rests)
+	return rs.now.Sub(g.Since) >= bounds.After && !rs.now.Before(rs.rests) && !rs.isPreceded(g)
+}
+
+// isPreceded reports whether another group that still waits gets the next reservation.
+func (rs *reservations) isPreceded(g *groups.Group) bool {
+	next := rs.groups.ByUID(rs.next)
+	return next != nil && next != g && !next.Since.IsZero() && !rs.podGroups.progress.isIncomplete(next)
 }
 
 // holdNodes begins a reservation, or moves the group's current one to other nodes. The end is
 // unchanged: moving does not extend a reservation.
 func (rs *reservations) holdNodes(g *groups.Group, nodes map[types.UID]string, most time.Duration) {
 	r := &Reservation{Group: g.Object.UID, Since: rs.now, Until: rs.now.Add(most), Nodes: nodes}
-	if rs.held != nil {
-		r.Since, r.Until = rs.held.Since, rs.held.Until
-	}
-	rs.held = r
-}
-
-// endFor ends the reservation if it is for the group. The calling attempt determines the members'
-// new nominations.
-func (rs *reservations) endFor(g *groups.Group) {
-	if !rs.isFor(g) {
+	if was := rs.heldFor(g); was != nil {
+		r.Since, r.Until = was.Since, was.Until
+		rs.held[slices.Index(rs.held, was)] = r
 		return
 	}
-	for _, p := range rs.endReservation() {
+	rs.held = append(rs.held, r)
+}
+
+// endFor ends the group's reservation, if any. The calling attempt determines the members' new
+// nominations.
+func (rs *reservations) endFor(g *groups.Group, placed bool) {
+	r := rs.heldFor(g)
+	if r == nil {
+		return
+	}
+	for _, p := range rs.endReservation(r, placed) {
 		rs.nominations.clearNomination(p.UID)
 	}
 	g.Since = rs.now
 }
 
-// endReservation removes the reservation, and returns the pods nominated for it.
-func (rs *reservations) endReservation() (nominees []*cluster.Pod) {
-	nominees = rs.nominees()
-	// The pause is as long as the reservation lasted, and at least the maximum back-off.
-	rs.rests = rs.now.Add(max(rs.now.Sub(rs.held.Since), rs.queue.LastBackoff))
-	rs.held = nil
+// endReservation removes a reservation, and returns the pods nominated for it.
+func (rs *reservations) endReservation(r *Reservation, placed bool) (nominees []*cluster.Pod) {
+	nominees = rs.nominees(r)
+	rest := rs.now.Add(max(rs.now.Sub(r.Since), rs.queue.LastBackoff))
+	if !placed && rest.After(rs.rests) {
+		rs.rests = rest
+	}
+	rs.held = slices.DeleteFunc(rs.held, func(other *Reservation) bool { return other == r })
 	return nominees
 }
 
-// nominees returns the pods nominated for the reservation.
-func (rs *reservations) nominees() (list []*cluster.Pod) {
-	for _, uid := range slices.Sorted(maps.Keys(rs.held.Nodes)) {
-		if p := rs.cluster.Nominated(uid); p != nil && p.Nominated == rs.held.Nodes[uid] {
-			list = append(list, p)
+// nominees returns the pods nominated for reservations.
+func (rs *reservations) nominees(held ...*Reservation) (list []*cluster.Pod) {
+	for _, r := range held {
+		for _, uid := range slices.Sorted(maps.Keys(r.Nodes)) {
+			if p := rs.cluster.Nominated(uid); p != nil && p.Nominated == r.Nodes[uid] {
+				list = append(list, p)
+			}
 		}
 	}
 	return list
 }
 
-// nextDue returns the end of the reservation: its deadline, or now if no pod can use the room any
+// endOf returns the end of a reservation: its deadline, or now if no pod can use the room any
 // longer.
-func (rs *reservations) nextDue() time.Time {
-	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.awaited() {
+func (rs *reservations) endOf(r *Reservation) time.Time {
+	if g := rs.groups.ByUID(r.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.isAwaited(r) {
 		return rs.now
 	}
-	return rs.held.Until
+	return r.Until
 }
 
-// lapse ends the reservation when it is due. The pods lose their nominations and are retried.
+// lapse ends the reservations that are due. Their pods lose their nominations and are retried.
 func (rs *reservations) lapse() {
-	if rs.held == nil || rs.now.Before(rs.nextDue()) {
-		return
-	}
-	g := rs.groups.ByUID(rs.held.Group)
-	for _, p := range rs.endReservation() {
-		rs.nominations.moveOn(p)
-	}
-	if g != nil {
-		g.Since = rs.now
+	for _, r := range slices.Clone(rs.held) {
+		if rs.now.Before(rs.endOf(r)) {
+			continue
+		}
+		for _, p := range rs.endReservation(r, false) {
+			rs.nominations.moveOn(p)
+		}
+		if g := rs.groups.ByUID(r.Group); g != nil {
+			g.Since = rs.now
+		}
 	}
 }
 
-// awaited reports whether a pod with a held nomination is still in the queue.
-func (rs *reservations) awaited() bool {
-	for uid := range rs.held.Nodes {
+// isAwaited reports whether a pod nominated for a reservation is still in the queue.
+func (rs *reservations) isAwaited(r *Reservation) bool {
+	for uid := range r.Nodes {
 		if rs.pendingItem(uid) != nil {
 			return true
 		}
@@ -139,18 +157,23 @@ func (rs *reservations) awaited() bool {
 	return false
 }
 
-// lets reports whether a pod may take held room, because it ends early enough.
-func (rs *reservations) lets(item *queue.Item) bool {
-	if rs.held == nil || item.Pod.Spec.ActiveDeadlineSeconds == nil {
-		return false
+// openTo lists the reservations whose room a pod may take, because it ends early enough.
+func (rs *reservations) openTo(item *queue.Item) (open []*Reservation) {
+	if item.Pod.Spec.ActiveDeadlineSeconds == nil {
+		return nil
 	}
 	ends := rs.now.Add(time.Duration(*item.Pod.Spec.ActiveDeadlineSeconds) * time.Second)
-	return !ends.After(rs.held.lastEnd())
+	for _, r := range rs.held {
+		if !ends.After(r.lastEnd()) {
+			open = append(open, r)
+		}
+	}
+	return open
 }
 
-// lift withdraws the nominations of the reservation during a decision; putBack restores them.
-func (rs *reservations) lift() (nominees []*cluster.Pod) {
-	nominees = rs.nominees()
+// lift withdraws the nominations for reservations during a decision; putBack restores them.
+func (rs *reservations) lift(held ...*Reservation) (nominees []*cluster.Pod) {
+	nominees = rs.nominees(held...)
 	for _, p := range nominees {
 		rs.cluster.Unnominate(p.UID)
 	}
@@ -164,15 +187,20 @@ func (rs *reservations) putBack(nominees []*cluster.Pod) {
 	}
 }
 
-// isFor reports whether the current reservation is for the group.
-func (rs *reservations) isFor(g *groups.Group) bool {
-	return rs.held != nil && g.Object != nil && rs.held.Group == g.Object.UID
+// heldFor returns the group's reservation, or nil.
+func (rs *reservations) heldFor(g *groups.Group) *Reservation {
+	for _, r := range rs.held {
+		if g.Object != nil && r.Group == g.Object.UID {
+			return r
+		}
+	}
+	return nil
 }
 
 // words returns the text added to a group's message while room is held for the group.
-func (rs *reservations) words() string {
+func (r *Reservation) words() string {
 	return fmt.Sprintf(" Room is held on %s for %s, for %s in all.",
-		countedOn(len(nodesOf(rs.held)), "node"), countedOn(len(rs.held.Nodes), "pod"), rs.held.Until.Sub(rs.held.Since))
+		countedOn(len(nodesOf(r)), "node"), countedOn(len(r.Nodes), "pod"), r.Until.Sub(r.Since))
 }
 
 // nodesOf returns the nodes of a reservation, each once, sorted.
@@ -180,25 +208,23 @@ func nodesOf(r *Reservation) []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
 }
 
-// heldFrom returns the held room that is closed to a pending pod, or held for it. It returns nil if
-// no room is held, or if the pod may use it. The result is for the description of a decision.
-func (rs *reservations) heldFrom(item *queue.Item) *decision.Held {
-	if rs.held == nil {
-		return nil
-	}
-	g := rs.groups.ByUID(rs.held.Group)
-	if g == nil || rs.lets(item) {
-		return nil
-	}
-	for _, p := range rs.nominees() {
-		if p.Class.Priority >= item.Class.Priority {
-			return &decision.Held{
-				Group: decision.Name{Namespace: g.Namespace, Name: g.Name.Name}, Nodes: nodesOf(rs.held),
-				Until: metav1.NewTime(rs.held.Until),
+// heldFrom returns the held room that is closed to a pending pod, or held for it: the room of its
+// group, or else the earliest of the others. It returns nil if no room is held, or if the pod may
+// use all of it. The result is for the description of a decision.
+func (rs *reservations) heldFrom(item *queue.Item) (from *decision.Held) {
+	open, own := rs.openTo(item), rs.groups.GroupOf(item.Pod.UID)
+	for _, r := range rs.held {
+		g := rs.groups.ByUID(r.Group)
+		if g == nil || from != nil && g != own || slices.Contains(open, r) {
+			continue
+		}
+		if slices.ContainsFunc(rs.nominees(r), func(p *cluster.Pod) bool { return p.Class.Priority >= item.Class.Priority }) {
+			from = &decision.Held{
+				Group: decision.Name{Namespace: g.Namespace, Name: g.Name.Name}, Nodes: nodesOf(r), Until: metav1.NewTime(r.Until),
 			}
 		}
 	}
-	return nil
+	return from
 }
 
 // countedOn formats a number with a noun.

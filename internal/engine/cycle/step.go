@@ -190,8 +190,8 @@ func (c *Core) Due() (next time.Time, ok bool) {
 		}
 	}
 
-	if c.reserved.held != nil {
-		sooner(c.reserved.nextDue())
+	for _, r := range c.reserved.held {
+		sooner(c.reserved.endOf(r))
 	}
 	for _, kept := range c.moveReservations.kept {
 		if !kept.over {

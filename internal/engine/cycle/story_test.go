@@ -195,7 +195,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		b := s.core.Books()
 		said := fmt.Sprintf("on their way %v, held %v, preempting %v, leaving %v, unserved %v, unanswered %d\n",
 			b.Assumed, b.Held, b.Preemptor, b.Leaving, b.Unserved, b.Handlers)
-		if r := s.core.View().Reserved; r != nil {
+		for _, r := range s.core.View().Reserved {
 			said += fmt.Sprintf("reserved for %s from %s to %s:", r.Group, r.Since.Sub(begin), r.Until.Sub(begin))
 			for _, uid := range sorted(r.Nodes) {
 				said += fmt.Sprintf(" %s on %s", uid, r.Nodes[uid])

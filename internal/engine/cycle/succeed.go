@@ -22,7 +22,9 @@ type Resumed struct {
 	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pending pods
 	Budgets  []Used                  `json:",omitempty"`
 	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Group.Since, by PodGroup
-	Reserved *Reservation            `json:",omitempty"`
+	Reserved *Reservation            `json:",omitempty"` // written by earlier versions instead of Held
+	Held     []*Reservation          `json:",omitempty"`
+	Next     types.UID               `json:",omitempty"` // group that gets the next reservation
 	Rests    time.Time               `json:",omitzero"`  // earliest start of the next reservation
 	Moves    map[types.UID]time.Time `json:",omitempty"` // deadlines of the reservations of [MoveLeases], by leaving pod
 	// Learnt is the plugins' learnt data about arrived pods, by scheduler name.
@@ -55,7 +57,7 @@ func (c *Core) Save() Resumed {
 	c.events.flushEvents() // recorded events may help waiting pods
 	r := Resumed{
 		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{},
-		Reserved: c.reserved.held, Rests: c.reserved.rests, Moves: c.moveReservations.save(), Flushed: c.flushed,
+		Held: c.reserved.held, Next: c.reserved.next, Rests: c.reserved.rests, Moves: c.moveReservations.save(), Flushed: c.flushed,
 	}
 	for _, g := range c.groups.Sorted() {
 		if g.Object != nil && !g.Since.IsZero() {
@@ -105,7 +107,10 @@ func (c *Core) resume(r Resumed) {
 
 	c.queue.Restore(r.Pods)
 	c.preemptions.setAlarms()
-	c.reserved.held, c.reserved.rests = r.Reserved, r.Rests
+	c.reserved.held, c.reserved.next, c.reserved.rests = r.Held, r.Next, r.Rests
+	if r.Reserved != nil {
+		c.reserved.held = []*Reservation{r.Reserved}
+	}
 	for uid, since := range r.Waits {
 		if g := c.groups.ByUID(uid); g != nil {
 			g.Since = since

@@ -222,3 +222,26 @@ profiles:
 		}
 	}
 }
+
+// TestReservationsOfEarlierVersions verifies that the single reservation in a state saved by an
+// earlier version is kept, and that several reservations survive a change of the core.
+func TestReservationsOfEarlierVersions(t *testing.T) {
+	for text, want := range map[string]int{
+		`{"Reserved": {"Group": "g", "Nodes": {"p": "n"}}}`:                                    1,
+		`{"Held": [{"Group": "g", "Nodes": {"p": "n"}}, {"Group": "h", "Nodes": {"q": "n"}}]}`: 2,
+	} {
+		var saved Resumed
+		if err := json.Unmarshal([]byte(text), &saved); err != nil {
+			t.Fatal(err)
+		}
+		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Step(time.Time{}, saved)
+		held := core.View().Reserved
+		if len(held) != want || held[0].Group != "g" || held[0].Nodes["p"] != "n" {
+			t.Errorf("%s: %+v", text, held)
+		}
+	}
+}

@@ -112,9 +112,11 @@ func (w *world) tell(e Event) (text string) {
 		w.checkTreeVictims(actions)
 	}
 	w.checkRoomKept(e, actions)
-	w.checkReservation()
-	if _, ticked := e.(Tick); ticked && w.gangs.reserved != nil && !w.now.Before(w.gangs.reserved.Until) {
-		w.breaks("a reservation outlives its time, %s", w.gangs.reserved.Until.Sub(begin))
+	w.checkReservations()
+	for _, r := range w.gangs.reserved {
+		if _, ticked := e.(Tick); ticked && !w.now.Before(r.Until) {
+			w.breaks("a reservation outlives its time, %s", r.Until.Sub(begin))
+		}
 	}
 	text = strings.Join(lines, "\n")
 	w.journal = append(w.journal, told{w.now, e, text})

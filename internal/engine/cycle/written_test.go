@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
@@ -98,7 +99,7 @@ func (w *world) renew() {
 	j.next = false
 	j.writer.Turn()
 	w.tell(saved)
-	if w.core.View().Reserved != reserved {
+	if !slices.Equal(w.core.View().Reserved, reserved) {
 		w.breaks("the next core does not know of the reservation %+v", reserved)
 	}
 }
