@@ -118,7 +118,7 @@ func assembleCore(s *common) *Core {
 		s.queue.EntityOf = c.podGroups.entityOf
 	}
 	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
-	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
+	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups, lives: map[types.UID]lifetime{}}
 	c.preemptions = &preemptions{
 		common: s, events: c.events, nominations: c.nominations, placements: c.placements, podGroups: c.podGroups,
 		rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}, binding: map[*placement]*removal{}, budgets: usedBudgets{},
@@ -140,7 +140,7 @@ func assembleCore(s *common) *Core {
 	c.placements.listener = c.attempts
 	c.intake = &intake{
 		common: s, events: c.events, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
-		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
+		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts, reserved: c.reserved,
 		unserved: map[types.UID]unservedPod{},
 	}
 

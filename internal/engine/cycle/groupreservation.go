@@ -4,6 +4,7 @@
 package cycle
 
 import (
+	"slices"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -15,35 +16,76 @@ import (
 func (a *groupAttempt) reserveRoom() *Reservation {
 	bounds := a.profile.Reservations
 	if len(a.members) < a.attempt.Need {
+		a.reserved.passTurn(a.group)
 		return nil
 	}
 	if !a.reserved.isDue(a.group, bounds) {
 		a.reserved.endFor(a.group, false)
 		return nil
 	}
-	if r := a.reserved.heldFor(a.group); r != nil && a.countHeld(r) >= a.attempt.Need {
-		return r
+	next := &Reservation{Since: a.now, Until: a.now.Add(bounds.For)}
+	if r := a.reserved.heldFor(a.group); r != nil {
+		next.Nodes, next.Until = r.Nodes, r.Until
+		if a.countHeld(r) >= a.attempt.Need {
+			_, next.Expected = a.planStart(a.nominatedNodes(), r.Until)
+			return a.reserved.hold(next, a.group)
+		}
 	}
 
-	a.suspendNominations()
-	places := a.attempt.PlanReservation()
-	others := a.reserved.nominees(a.reserved.held...)
-	a.resumeNominations()
+	places, start := a.planStart(nil, next.Until)
+	others := a.reserved.nominees(slices.DeleteFunc(slices.Clone(a.reserved.held), func(r *Reservation) bool {
+		return r == a.reserved.heldFor(a.group)
+	})...)
 	pods := rules.Mapped(places, func(p gang.Place) *cluster.Pod { return p.Waiting })
 	fits := len(places) >= a.attempt.Need && a.shareOf(pods) <= bounds.Share
+	a.reserved.passTurn(a.group)
 	if fits && a.shareOf(append(pods, others...)) > bounds.Share {
 		a.reserved.next = a.group.Object.UID
 		fits = false
-	} else if a.reserved.next == a.group.Object.UID {
-		a.reserved.next = ""
 	}
 	if !fits {
 		a.reserved.endFor(a.group, false)
 		return nil
 	}
 
-	a.reserved.holdNodes(a.group, nodesByPod(places), bounds.For)
-	return a.reserved.heldFor(a.group)
+	next.Nodes, next.Expected = nodesByPod(places), start
+	return a.reserved.hold(next, a.group)
+}
+
+// planStart looks for nodes, among the given nodes or all, where the group is likely to fit soonest
+// as pods end. start is the time, on the clock of API objects, by which the group is expected to
+// start; zero if it is unknown or after until, unless that is zero. The nominations of the members
+// are ignored.
+func (a *groupAttempt) planStart(among map[*cluster.Node]bool, until time.Time) (places []gang.Place, start time.Time) {
+	if among != nil && len(a.reserved.lives) == 0 {
+		return nil, start
+	}
+	latest := until.Add(a.reserved.ahead - startMargin)
+	_ = gang.WithoutNominations(a.cluster, a.attempt.Members, func() error {
+		places, start = a.attempt.PlanReservation(among, func(p *cluster.Pod) time.Time {
+			end := a.reserved.knownEnd(p)
+			if !until.IsZero() && end.After(latest) {
+				return time.Time{}
+			}
+			return end
+		})
+		return nil
+	})
+	if !start.IsZero() {
+		start = start.Truncate(time.Minute).Add(startMargin)
+	}
+	return places, start
+}
+
+// nominatedNodes returns the nodes to which members are nominated.
+func (a *groupAttempt) nominatedNodes() map[*cluster.Node]bool {
+	nodes := map[*cluster.Node]bool{}
+	for _, m := range a.members {
+		if p := a.cluster.Nominated(m.Pod.UID); p != nil {
+			nodes[a.cluster.Node(p.Nominated)] = true
+		}
+	}
+	return nodes
 }
 
 // suspendNominations withdraws the nominations of members with held room while the group is

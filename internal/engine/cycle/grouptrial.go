@@ -5,7 +5,9 @@ package cycle
 
 import (
 	"slices"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -97,6 +99,10 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 			of.describePlan(said, plan, nodes)
 		} else if t.root == nil && of.profile.GroupPreemption {
 			of.unhelped = of.words().wordsOf(searchOutcome(of.attempt, nil))
+		}
+		if t.root == nil {
+			_, start := of.planStart(of.nominatedNodes(), time.Time{})
+			said.ExpectedStart = metav1.NewTime(start)
 		}
 	}
 	for _, m := range of.members {

@@ -35,6 +35,7 @@ type intake struct {
 	preemptions *preemptions
 	profiles    *profiles
 	attempts    *attempts
+	reserved    *reservations
 
 	unserved map[types.UID]unservedPod // pending pods of scheduler names without a profile
 	trimmer  podTrimmer
@@ -50,6 +51,7 @@ func (i *intake) seePod(pod, old *v1.Pod) {
 	} else {
 		i.options.Objects.Pod(pod)
 	}
+	i.reserved.notePod(pod)
 	served := i.profiles.servesName(pod.Spec.SchedulerName)
 	group, joined := i.podGroups.podSeen(pod, served)
 	switch {
@@ -233,6 +235,7 @@ func (i *intake) endPlacement(uid types.UID, why *Fault) {
 // example after a list without the pod.
 func (i *intake) losePod(last *v1.Pod, uid types.UID) {
 	i.options.Objects.PodGone(uid)
+	delete(i.reserved.lives, uid)
 	i.endPlacement(uid, ErrGone)
 	i.dropPending(uid)
 	i.podGroups.removePod(uid)

@@ -23,7 +23,7 @@ import (
 // room indefinitely; see [plugins.Reservations]. Room is held in the same way as for preemptors:
 // members of the group are nominated to nodes. A pod of the same or a lower priority is placed on
 // such a node only if the nominated members still fit there. The only exception is a pod with an
-// activeDeadlineSeconds that ends it early enough; see Reservation.lastEnd.
+// activeDeadlineSeconds that ends it early enough (backfill); see lastEnd.
 //
 // Several groups may have a reservation, one each; together, they are limited to the configured
 // share of the cluster. A reservation ends at its deadline, or earlier if the group is placed,
@@ -41,6 +41,8 @@ type reservations struct {
 	// next is the group that gets the next reservation, because the share left by the others was
 	// too small for it; "" for any group.
 	next types.UID
+	// lives holds the pods with a known end; see knownEnd.
+	lives map[types.UID]lifetime
 }
 
 // Reservation is room held for a pod group. It is immutable.
@@ -48,11 +50,20 @@ type Reservation struct {
 	Group        types.UID // UID of the PodGroup
 	Since, Until time.Time
 	Nodes        map[types.UID]string // nominated nodes of members, by pod
+	// Expected is the time, on the clock of API objects, by which the group is expected to start,
+	// because all pods that must end until then have a known end; zero if it is unknown.
+	Expected time.Time `json:",omitzero"`
 }
 
-// lastEnd returns the latest allowed end of a pod placed in held room. It precedes the end of the
-// reservation, since pods take time to start and to stop.
-func (r *Reservation) lastEnd() time.Time { return r.Until.Add(-r.Until.Sub(r.Since) / 10) }
+// lastEnd returns the latest allowed end of a pod placed in held room. It precedes the expected
+// start of the group, or the end of the reservation, since pods take time to start and to stop. A
+// pod that starts within a minute does not delay the expected start.
+func (rs *reservations) lastEnd(r *Reservation) time.Time {
+	if !r.Expected.IsZero() {
+		return r.Expected.Add(-startMargin - rs.ahead)
+	}
+	return r.Until.Add(-r.Until.Sub(r.Since) / 10)
+}
 
 // isDue reports whether to reserve room for a group just found to fit nowhere. The group's wait
 // begins with the first attempt in which it fits nowhere.
@@ -75,16 +86,24 @@ func (rs *reservations) isPreceded(g *groups.Group) bool {
 	return next != nil && next != g && !next.Since.IsZero() && !rs.podGroups.progress.isIncomplete(next)
 }
 
-// holdNodes begins a reservation, or moves the group's current one to other nodes. The end is
-// unchanged: moving does not extend a reservation.
-func (rs *reservations) holdNodes(g *groups.Group, nodes map[types.UID]string, most time.Duration) {
-	r := &Reservation{Group: g.Object.UID, Since: rs.now, Until: rs.now.Add(most), Nodes: nodes}
+// passTurn ends the turn of a group for the next reservation.
+func (rs *reservations) passTurn(g *groups.Group) {
+	if g.Object != nil && rs.next == g.Object.UID {
+		rs.next = ""
+	}
+}
+
+// hold begins a reservation, or replaces the group's current one. The end is unchanged: moving does
+// not extend a reservation.
+func (rs *reservations) hold(r *Reservation, g *groups.Group) *Reservation {
+	r.Group = g.Object.UID
 	if was := rs.heldFor(g); was != nil {
 		r.Since, r.Until = was.Since, was.Until
 		rs.held[slices.Index(rs.held, was)] = r
-		return
+		return r
 	}
 	rs.held = append(rs.held, r)
+	return r
 }
 
 // endFor ends the group's reservation, if any. The calling attempt determines the members' new
@@ -159,12 +178,9 @@ func (rs *reservations) isAwaited(r *Reservation) bool {
 
 // openTo lists the reservations whose room a pod may take, because it ends early enough.
 func (rs *reservations) openTo(item *queue.Item) (open []*Reservation) {
-	if item.Pod.Spec.ActiveDeadlineSeconds == nil {
-		return nil
-	}
-	ends := rs.now.Add(time.Duration(*item.Pod.Spec.ActiveDeadlineSeconds) * time.Second)
+	longest := rs.lives[item.Pod.UID].longest
 	for _, r := range rs.held {
-		if !ends.After(r.lastEnd()) {
+		if longest > 0 && !rs.now.Add(longest).After(rs.lastEnd(r)) {
 			open = append(open, r)
 		}
 	}
@@ -199,8 +215,12 @@ func (rs *reservations) heldFor(g *groups.Group) *Reservation {
 
 // words returns the text added to a group's message while room is held for the group.
 func (r *Reservation) words() string {
-	return fmt.Sprintf(" Room is held on %s for %s, for %s in all.",
+	text := fmt.Sprintf(" Room is held on %s for %s, for %s in all.",
 		countedOn(len(nodesOf(r)), "node"), countedOn(len(r.Nodes), "pod"), r.Until.Sub(r.Since))
+	if !r.Expected.IsZero() {
+		text += r.Expected.UTC().Format(" The group is expected to start by 2006-01-02 15:04Z.")
+	}
+	return text
 }
 
 // nodesOf returns the nodes of a reservation, each once, sorted.
@@ -221,6 +241,7 @@ func (rs *reservations) heldFrom(item *queue.Item) (from *decision.Held) {
 		if slices.ContainsFunc(rs.nominees(r), func(p *cluster.Pod) bool { return p.Class.Priority >= item.Class.Priority }) {
 			from = &decision.Held{
 				Group: decision.Name{Namespace: g.Namespace, Name: g.Name.Name}, Nodes: nodesOf(r), Until: metav1.NewTime(r.Until),
+				ExpectedStart: metav1.NewTime(r.Expected),
 			}
 		}
 	}

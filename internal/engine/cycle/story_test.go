@@ -54,7 +54,7 @@ import (
 //	                                   group; on: with a device of that node; for: reserved for that
 //	                                   group; "no-device-claim NAME" deletes it
 //	pods NAME... cpu=N …               like pod, for each name
-//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
+//	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting [grace=SECONDS]] [preempted] [scheduler=NAME] [group=NAME]
 //	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE] [version=V]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]" deletes it
 //	room POD NODE [grace=SECONDS] [ahead]
@@ -197,6 +197,9 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 			b.Assumed, b.Held, b.Preemptor, b.Leaving, b.Unserved, b.Handlers)
 		for _, r := range s.core.View().Reserved {
 			said += fmt.Sprintf("reserved for %s from %s to %s:", r.Group, r.Since.Sub(begin), r.Until.Sub(begin))
+			if !r.Expected.IsZero() {
+				said += fmt.Sprintf(" start by %s:", r.Expected.Sub(begin))
+			}
 			for _, uid := range sorted(r.Nodes) {
 				said += fmt.Sprintf(" %s on %s", uid, r.Nodes[uid])
 			}
@@ -350,7 +353,9 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 	if d.HasArg("deadline") {
 		seconds := int64(0)
 		d.ScanArgs(t, "deadline", &seconds)
-		p.Spec.ActiveDeadlineSeconds = &seconds
+		if p.Spec.ActiveDeadlineSeconds = &seconds; p.Spec.NodeName != "" {
+			p.Status.StartTime = &metav1.Time{Time: begin}
+		}
 	}
 	if d.HasArg("of") {
 		owner := metav1.OwnerReference{APIVersion: "apps/v1", Name: "owner", UID: "uid-owner", Controller: new(true)}
@@ -381,7 +386,9 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 		p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &claim}}
 	}
 	if d.HasArg("deleting") || d.HasArg("preempted") {
-		p.DeletionTimestamp = &metav1.Time{Time: begin}
+		seconds := 0
+		d.MaybeScanArgs(t, "grace", &seconds)
+		p.DeletionTimestamp = &metav1.Time{Time: begin.Add(time.Duration(seconds) * time.Second)}
 	}
 	if d.HasArg("preempted") {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler}}

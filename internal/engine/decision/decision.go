@@ -64,6 +64,8 @@ type Held struct {
 	Group Name        `json:"group"`
 	Nodes []string    `json:"nodes"`
 	Until metav1.Time `json:"until"` // at the latest
+	// ExpectedStart is the time by which the group is expected to start, if known.
+	ExpectedStart metav1.Time `json:"expectedStart,omitzero"`
 }
 
 // Group is the state of a pod's group.
@@ -102,6 +104,9 @@ type GroupTrial struct {
 	Message string `json:"message,omitempty"`
 	// Victims are the pods without which the group fits.
 	Victims []Name `json:"victims,omitempty"`
+	// ExpectedStart is the time by which the group is expected to fit on the nominated nodes of its
+	// members, because pods there end; zero if it is unknown.
+	ExpectedStart metav1.Time `json:"expectedStart,omitzero"`
 	// Pods are the pending members.
 	Pods []GroupPlace `json:"pods,omitempty"`
 }

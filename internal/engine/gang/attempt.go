@@ -5,6 +5,7 @@ package gang
 
 import (
 	"slices"
+	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
@@ -186,9 +187,13 @@ func (a *Attempt) HasLower() bool {
 	return false
 }
 
-// PlanReservation looks for the nodes where the group is likely to fit soonest as pods end. It
-// restores the cluster.
-func (a *Attempt) PlanReservation() []Place { return a.rooms.planReservation() }
+// PlanReservation looks for the nodes where the group is likely to fit soonest as pods end, among
+// the given nodes or all. known returns the end of a pod, or zero if it is unknown. start is the
+// time when the last of the pods that must end has ended, or zero if it is unknown.
+// PlanReservation restores the cluster.
+func (a *Attempt) PlanReservation(among map[*cluster.Node]bool, known KnownEnd) (places []Place, start time.Time) {
+	return a.rooms.planReservation(among, known)
+}
 
 // InDomains reports whether the group must be in one domain of a topology key.
 func (a *Attempt) InDomains() bool { return a.domains.count > 0 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -48,7 +49,7 @@ func TestPlansLeaveTheClusterAsItWas(t *testing.T) {
 			checkPlan(t, seed, a, plan)
 		}
 		checkUnchanged(t, seed, "PlanRoom", before, c)
-		if a.PlanReservation() != nil {
+		if places, _ := a.PlanReservation(nil, func(*cluster.Pod) (end time.Time) { return end }); places != nil {
 			reserved++
 		}
 		checkUnchanged(t, seed, "PlanReservation", before, c)

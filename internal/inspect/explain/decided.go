@@ -116,8 +116,12 @@ func heldLine(d *decision.Decision) string {
 	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
 		whom = "its pod group"
 	}
-	return fmt.Sprintf("Until %s at the latest, room on %s is held for %s.", formatTime(d.Held.Until.Time),
+	line := fmt.Sprintf("Until %s at the latest, room on %s is held for %s.", formatTime(d.Held.Until.Time),
 		strings.Join(d.Held.Nodes, ", "), whom)
+	if start := d.Held.ExpectedStart; !start.IsZero() {
+		line += " The group is expected to start by " + formatTime(start.Time) + "."
+	}
+	return line
 }
 
 // groupLine describes the group as the scheduler saw it: the number of its pods with a node, and

@@ -33,4 +33,8 @@ func TestHeldRoomIsExplained(t *testing.T) {
 			t.Errorf("%+v: %s", row.group, line)
 		}
 	}
+	d.Held.ExpectedStart = d.Held.Until
+	if line := heldLine(d); line != until+"its pod group. The group is expected to start by 2026-01-01 12:00:00Z." {
+		t.Error(line)
+	}
 }

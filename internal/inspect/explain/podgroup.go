@@ -207,6 +207,10 @@ func (e *GroupExplanation) writeTo(page *answer.Page) {
 		}))
 	}
 
+	if e.Now != nil && !e.Now.ExpectedStart.IsZero() {
+		page.Line("\nIts nominated nodes are expected to have the capacity by %s, when pods there end.", formatTime(e.Now.ExpectedStart.Time))
+	}
+
 	printGroupSuggestions(page, "it", e.Suggestions)
 
 	if d := e.LastDecision; d != nil {
