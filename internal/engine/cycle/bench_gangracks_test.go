@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
@@ -22,14 +23,19 @@ import (
 func partlyFilled(tb testing.TB, groups int, lower bool) (core *Core, running map[string]*v1.Pod) {
 	core, running = gangWorld(tb, 0, 0, "rack"), map[string]*v1.Pod{}
 	high, low := int32(1000), int32(0)
+	sized := func(name string, cpu int, memory string) *v1.Pod {
+		p := aPod(name, fmt.Sprint(cpu))
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory] = resource.MustParse(memory)
+		return p
+	}
 	for i := range 1000 {
-		p := aPod(fmt.Sprint("p", i), "2")
+		p := sized(fmt.Sprint("p", i), 2, "4Gi")
 		p.Spec.Priority = &high
 		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new(fmt.Sprint("g", i%groups))}
 		core.Step(begin, Seen{Pods, p})
 	}
-	run := func(node, name string, cpu int, priority *int32) {
-		p := aPod(name, fmt.Sprint(cpu))
+	run := func(node, name string, cpu int, memory string, priority *int32) {
+		p := sized(name, cpu, memory)
 		p.Spec.NodeName, p.Spec.Priority = node, priority
 		running[name] = p
 		core.Step(begin, Seen{Pods, p})
@@ -38,15 +44,15 @@ func partlyFilled(tb testing.TB, groups int, lower bool) (core *Core, running ma
 		n := aNode(fmt.Sprint("n", i), "32")
 		n.Labels["rack"] = fmt.Sprint("r", i%50)
 		core.Step(begin, Seen{Nodes, n})
-		used := 0
-		if kind := i % 5; kind > 0 {
+		used, kind := 0, i%5
+		if kind > 0 {
 			used = []int{22, 14, 6, 2}[kind-1] + i/50%3*2
 		}
 		for j := range 2 {
-			run(n.Name, fmt.Sprint("high", i, "-", j), used/2, &high)
+			run(n.Name, fmt.Sprint("high", i, "-", j), used/2, []string{"0", "8Gi", "6Gi", "6Gi", "4Gi"}[kind], &high)
 		}
 		for j := 0; lower && j < (32-used)/8; j++ {
-			run(n.Name, fmt.Sprint("low", i, "-", j), 8, &low)
+			run(n.Name, fmt.Sprint("low", i, "-", j), 8, "200Mi", &low)
 		}
 	}
 	return core, running

@@ -54,6 +54,7 @@ type leaver struct {
 	amounts
 	node     int
 	priority int64
+	pod      *cluster.Pod
 }
 
 // freeCapacityOn returns the free capacity of nodes. A nil rule lets no pod leave.
@@ -71,7 +72,7 @@ func freeCapacityOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leave
 				case may && priority == leftAlready:
 					left = left.plus(requestOf(p.Class, other))
 				case may:
-					v.leavers = append(v.leavers, leaver{requestOf(p.Class, other), i, priority})
+					v.leavers = append(v.leavers, leaver{requestOf(p.Class, other), i, priority, p})
 				}
 			}
 		}

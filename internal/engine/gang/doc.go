@@ -56,7 +56,8 @@
 // placements; the search is exact unless it reaches its limit, which the verdict reports. Domains
 // are skipped only if a bound shows that too few members fit ([freeCapacity]), or that the score
 // cannot improve. Victims are found greedily and then reprieved unit by unit, so every evicted unit
-// is needed, but a smaller set may exist.
+// is needed. For members that are alike, other pods may be evicted instead, so that fewer pods
+// leave. A smaller set may exist.
 //
 // All pods share the deciding goroutine, so an attempt ends at its [Bound]: about a tenth of a
 // second to decide and as much to make room. If an attempt reaches the bound, the bound doubles for

@@ -80,7 +80,7 @@ func (c *victimSearch) plan() *RoomPlan {
 		return nil
 	}
 
-	victims = c.reprieveVictims(victims, gone)
+	victims = c.exchangeVictims(c.reprieveVictims(victims, gone), gone)
 	if c.keepsBudgets() && c.Units.BreakBudget(slices.Concat(victims...)) {
 		return nil
 	}
