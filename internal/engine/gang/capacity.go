@@ -18,23 +18,43 @@ import (
 // amounts holds amounts of CPU, memory, the other resource of a leastRequest, and pods: either the
 // requests of a pod or the free amounts of a node. Amounts are integers, so that a node with
 // exactly enough room is never excluded; sums saturate.
-type amounts struct{ cpu, memory, other, pods int64 }
+type amounts [4]int64
+
+// The indexes of the resources of a fixed name in amounts.
+const (
+	ofCPU, ofMemory = 0, 1
+	ofPods          = 3
+)
+
+func amountsOf(r *cluster.Resources, other v1.ResourceName, pods int64) amounts {
+	return amounts{r.MilliCPU, r.Memory, r.Scalars[other], pods}
+}
+
+func requestOf(p *cluster.PodClass, other v1.ResourceName) amounts {
+	return amountsOf(&p.Requests, other, 1)
+}
 
 func (x amounts) plus(y amounts) amounts {
-	return amounts{
-		cpu: rules.Sum(x.cpu, y.cpu), memory: rules.Sum(x.memory, y.memory),
-		other: rules.Sum(x.other, y.other), pods: rules.Sum(x.pods, y.pods),
+	for i := range x {
+		x[i] = rules.Sum(x[i], y[i])
 	}
+	return x
+}
+
+func (x amounts) negated() amounts {
+	for i := range x {
+		x[i] = -x[i]
+	}
+	return x
 }
 
 // atLeastZero replaces negative amounts by 0: the pods on a node may request more than the node
 // has.
 func (x amounts) atLeastZero() amounts {
-	return amounts{max(x.cpu, 0), max(x.memory, 0), max(x.other, 0), max(x.pods, 0)}
-}
-
-func requestOf(p *cluster.PodClass, other v1.ResourceName) amounts {
-	return amounts{p.Requests.MilliCPU, p.Requests.Memory, p.Requests.Scalars[other], 1}
+	for i := range x {
+		x[i] = max(x[i], 0)
+	}
+	return x
 }
 
 // A leaveRule reports whether a pod may leave for a group, and the priority used to compare the pod
@@ -60,12 +80,7 @@ type leaver struct {
 // freeCapacityOn returns the free capacity of nodes. A nil rule lets no pod leave.
 func freeCapacityOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leaveRule) (v freeCapacity) {
 	for i, n := range nodes {
-		left := amounts{
-			cpu:    n.Size.MilliCPU - n.Requested.MilliCPU,
-			memory: n.Size.Memory - n.Requested.Memory,
-			other:  n.Size.Scalars[other] - n.Requested.Scalars[other],
-			pods:   n.Size.Pods - int64(len(n.Pods)),
-		}
+		left := amountsOf(&n.Size.Resources, other, n.Size.Pods).plus(amountsOf(&n.Requested, other, int64(len(n.Pods))).negated())
 		if mayLeave != nil {
 			for _, p := range n.Pods {
 				switch priority, may := mayLeave(p); {
@@ -83,12 +98,8 @@ func freeCapacityOn(nodes []*cluster.Node, other v1.ResourceName, mayLeave leave
 }
 
 // listPriorities lists the priorities of the pods that may leave, the lowest first.
-func (v freeCapacity) listPriorities() (list []int64) {
-	for i := range v.leavers {
-		if n := len(list); n == 0 || list[n-1] != v.leavers[i].priority {
-			list = append(list, v.leavers[i].priority)
-		}
-	}
+func (v freeCapacity) listPriorities() []int64 {
+	list := rules.Mapped(v.leavers, func(l leaver) int64 { return l.priority })
 	slices.Sort(list)
 	return slices.Compact(list)
 }
@@ -104,14 +115,6 @@ func (v freeCapacity) without(priority int64) freeCapacity {
 	return freeCapacity{nodes: nodes}
 }
 
-// sumFree sums up the free amounts of all nodes.
-func (v freeCapacity) sumFree() (free amounts) {
-	for i := range v.nodes {
-		free = free.plus(v.nodes[i].atLeastZero())
-	}
-	return free
-}
-
 // leastRequest is the minimum of the members' requests by resource. name is the other resource
 // considered; "" for none.
 type leastRequest struct {
@@ -121,17 +124,13 @@ type leastRequest struct {
 
 // countOn returns the maximum number of members that fit into the free amounts of a node.
 func (r leastRequest) countOn(left amounts) int {
-	most := left.pods
-	if r.cpu > 0 {
-		most = min(most, left.cpu/r.cpu)
+	most := int64(math.MaxInt32)
+	for i, amount := range r.amounts {
+		if amount > 0 {
+			most = min(most, left[i]/amount)
+		}
 	}
-	if r.memory > 0 {
-		most = min(most, left.memory/r.memory)
-	}
-	if r.other > 0 {
-		most = min(most, left.other/r.other)
-	}
-	return int(max(0, min(most, math.MaxInt32)))
+	return int(max(0, most))
 }
 
 // countIn returns the maximum number of members that fit on the nodes.
@@ -146,24 +145,21 @@ func (r leastRequest) countIn(v freeCapacity) (sum int) {
 // must leave so that need members fit. It assumes that the largest pods leave, and that their room
 // can be combined across nodes.
 func (r leastRequest) fewestLeavers(v freeCapacity, priority int64, need int) int {
-	free := v.sumFree()
-	lacks := amounts{
-		cpu:    times(need, r.cpu) - free.cpu,
-		memory: times(need, r.memory) - free.memory,
-		other:  times(need, r.other) - free.other,
+	var free amounts
+	for _, left := range v.nodes {
+		free = free.plus(left.atLeastZero())
 	}
-
-	fewest := max(1, int64(need)-free.pods) // every leaver frees one slot
-	fewest = max(fewest, countLargest(v.leavers, priority, lacks.cpu, func(l *leaver) int64 { return l.cpu }))
-	fewest = max(fewest, countLargest(v.leavers, priority, lacks.memory, func(l *leaver) int64 { return l.memory }))
-	fewest = max(fewest, countLargest(v.leavers, priority, lacks.other, func(l *leaver) int64 { return l.other }))
+	fewest := max(1, int64(need)-free[ofPods]) // every leaver frees one slot
+	for i := range ofPods {
+		fewest = max(fewest, countLargest(v.leavers, priority, times(need, r.amounts[i])-free[i], i))
+	}
 	return int(fewest)
 }
 
 // countLargest returns how many leavers of at most the given priority, the largest first, are
 // needed to cover the lacking amount of one resource. If all of them together do not cover it,
 // countLargest returns their number.
-func countLargest(leavers []leaver, priority, lacks int64, amountOf func(*leaver) int64) (count int64) {
+func countLargest(leavers []leaver, priority, lacks int64, resource int) (count int64) {
 	if lacks <= 0 {
 		return 0
 	}
@@ -171,7 +167,7 @@ func countLargest(leavers []leaver, priority, lacks int64, amountOf func(*leaver
 	var sizes []int64
 	for i := range leavers {
 		if leavers[i].priority <= priority {
-			sizes = append(sizes, amountOf(&leavers[i]))
+			sizes = append(sizes, leavers[i].amounts[resource])
 		}
 	}
 	slices.Sort(sizes)
@@ -249,10 +245,9 @@ func (r *Request) roomFilter() plugins.RoomFilter {
 func (r *Request) leastRequest() leastRequest {
 	least := leastRequest{amounts{math.MaxInt64, math.MaxInt64, math.MaxInt64, 1}, r.commonResource()}
 	for _, m := range r.Members {
-		own := requestOf(m.Waiting.Class, least.name)
-		least.cpu = min(least.cpu, own.cpu)
-		least.memory = min(least.memory, own.memory)
-		least.other = min(least.other, own.other)
+		for i, own := range requestOf(m.Waiting.Class, least.name) {
+			least.amounts[i] = min(least.amounts[i], own)
+		}
 	}
 	return least
 }
@@ -286,16 +281,12 @@ func (r *Request) commonResource() v1.ResourceName {
 // leastTogether returns the minimum CPU and memory requested in total by the needed number of
 // members.
 func (r *Request) leastTogether() (sum amounts) {
-	cpu, memory := make([]int64, len(r.Members)), make([]int64, len(r.Members))
-	for i, m := range r.Members {
-		own := requestOf(m.Waiting.Class, "")
-		cpu[i], memory[i] = own.cpu, own.memory
-	}
-	slices.Sort(cpu)
-	slices.Sort(memory)
-
-	for i := range min(r.Need, len(r.Members)) {
-		sum = sum.plus(amounts{cpu: cpu[i], memory: memory[i], pods: 1})
+	for i := range sum {
+		own := rules.Mapped(r.Members, func(m *Member) int64 { return requestOf(m.Waiting.Class, "")[i] })
+		slices.Sort(own)
+		for _, amount := range own[:min(r.Need, len(own))] {
+			sum[i] = rules.Sum(sum[i], amount)
+		}
 	}
 	return sum
 }

@@ -23,8 +23,7 @@ func (c *victimSearch) exchangeVictims(units [][]*cluster.Pod, gone *RemovedPods
 	least, placers, highest := c.leastRequest(), c.pods.placers(), c.LowestPriority()-1
 	var nodes []*cluster.Node
 	index := map[*cluster.Node]int{}
-	another := cluster.NewPod(placers[0].tentative.placed[0].Asked.Class, "", "")
-	for _, v := range c.Decider.Plain().Evaluate(another).Nodes {
+	for _, v := range c.Decider.Plain().Evaluate(cluster.NewPod(placers[0].tentative.placed[0].Asked.Class, "", "")).Nodes {
 		if v.Rejection == nil || !v.Rejection.Unresolvable {
 			index[v.Node] = len(nodes)
 			nodes = append(nodes, v.Node)
@@ -36,8 +35,9 @@ func (c *victimSearch) exchangeVictims(units [][]*cluster.Pod, gone *RemovedPods
 	var victims []leaver // with negative amounts, because they return
 	for _, unit := range units {
 		highest = min(highest, unit[0].Class.Priority)
-		if r := requestOf(unit[0].Class, least.name); len(unit) == 1 {
-			victims = append(victims, leaver{amounts{-r.cpu, -r.memory, -r.other, -1}, index[gone.NodeOf(unit[0])], 0, unit[0]})
+		if len(unit) == 1 {
+			back := requestOf(unit[0].Class, least.name).negated()
+			victims = append(victims, leaver{back, index[gone.NodeOf(unit[0])], 0, unit[0]})
 		}
 	}
 	free := freeCapacityOn(nodes, least.name, func(p *cluster.Pod) (priority int64, leaves bool) {
@@ -46,9 +46,9 @@ func (c *victimSearch) exchangeVictims(units [][]*cluster.Pod, gone *RemovedPods
 	})
 	spare := 0 // number of members that fit in addition to the placed ones
 	for _, by := range placers {
-		spare -= len(by.tentative.placed)
 		for _, m := range by.tentative.placed {
 			free.nodes[index[m.Node]] = free.nodes[index[m.Node]].plus(least.amounts)
+			spare--
 		}
 	}
 	spare += least.countIn(free)

@@ -65,10 +65,8 @@ func fillOf(n *cluster.Node, room *cluster.Room, name v1.ResourceName) (requeste
 		return room.NonZeroCPU, room.CPU
 	case v1.ResourceMemory:
 		return room.NonZeroMemory, room.Memory
-	case v1.ResourceEphemeralStorage:
-		return n.Requested.EphemeralStorage, n.Size.EphemeralStorage
 	}
-	return n.Requested.Scalars[name], n.Size.Scalars[name]
+	return n.Requested.Amount(name), n.Size.Amount(name)
 }
 
 // sumRequests sums up the requests of members.
@@ -88,10 +86,8 @@ func (f *fills) addRequests(sum []float64, class *cluster.PodClass, times float6
 			sum[j] += times * float64(class.NonZeroCPU)
 		case v1.ResourceMemory:
 			sum[j] += times * float64(class.NonZeroMemory)
-		case v1.ResourceEphemeralStorage:
-			sum[j] += times * float64(class.Requests.EphemeralStorage)
 		default:
-			sum[j] += times * float64(class.Requests.Scalars[name])
+			sum[j] += times * float64(class.Requests.Amount(name))
 		}
 	}
 }

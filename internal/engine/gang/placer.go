@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Placer finds nodes for as many members as possible on the cluster in its current, possibly
@@ -247,14 +248,8 @@ func (p *Placer) sumCluster() (cpu, memory float64, others map[v1.ResourceName]f
 
 // orderByFailure orders members so that those without a node after the last pass come first.
 func (p *Placer) orderByFailure() []*Member {
-	placed := func(m *Member) int {
-		if m.Node == nil {
-			return 0
-		}
-		return 1
-	}
 	return slices.SortedStableFunc(slices.Values(p.Members), func(x, y *Member) int {
-		return cmp.Compare(placed(x), placed(y))
+		return rules.FalseFirst(x.Node != nil, y.Node != nil)
 	})
 }
 

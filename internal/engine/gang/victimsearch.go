@@ -370,12 +370,12 @@ func (c *victimSearch) isFree(wanted amounts) bool {
 	var free amounts
 	for i := range c.Cluster.Rooms {
 		room := &c.Cluster.Rooms[i]
-		free = free.plus(amounts{cpu: max(0, room.CPU-room.RequestedCPU), memory: max(0, room.Memory-room.RequestedMemory)})
+		free = free.plus(amounts{room.CPU - room.RequestedCPU, room.Memory - room.RequestedMemory}.atLeastZero())
 	}
 	for _, p := range c.pods.placers() {
 		for _, m := range p.tentative.placed {
 			free = free.plus(requestOf(m.Waiting.Class, ""))
 		}
 	}
-	return free.cpu >= wanted.cpu && free.memory >= wanted.memory
+	return free[ofCPU] >= wanted[ofCPU] && free[ofMemory] >= wanted[ofMemory]
 }
