@@ -78,17 +78,13 @@ func (m *member) seesFor(class *cluster.PodClass) bool {
 // maxMembers bounds the number of remembered classes; many have a single pod and never recur.
 const maxMembers = 1 << 14
 
-// forgetCandidates drops the victims cached for a ranking. They become invalid when the ranking is
-// dropped, or when a rebuild renumbers its groups and reasons.
-func (ca *cache) forgetCandidates(r *ranking) { delete(ca.candidates, r) }
-
 // bytesOf estimates the memory of a ranking, including the victims cached for its classes.
 func (ca *cache) bytesOf(r *ranking) int {
 	n, known := r.bytes(), ca.candidates[r]
 	switch {
 	case known == nil:
-	case known.rebuilds != r.rebuilds:
-		ca.forgetCandidates(r)
+	case known.rebuilds != r.rebuilds: // the rebuild has renumbered groups and reasons
+		delete(ca.candidates, r)
 	default:
 		n += known.bytes()
 	}
@@ -97,7 +93,7 @@ func (ca *cache) bytesOf(r *ranking) int {
 
 // classEffort is the cost of the surveys of a class so far.
 type classEffort struct {
-	work          int
+	count, work   int
 	tallies, last int    // number of tallies and amount of work of the last expensive survey
 	every         int    // decisions between the previous use and the last expensive survey
 	soon          int    // number of cheap surveys made at most a few decisions after the previous use
@@ -166,7 +162,7 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 		}
 		r.catchUp()
 	} else {
-		r = newRanking(ca.ix, &ca.space, pl)
+		r = ca.makeRanking(key, pl)
 		r.key, r.terms = key, ca.ix.terms.version
 		ca.makeRoom(r)
 		ca.rankings[key] = r
@@ -178,6 +174,34 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	}
 	ca.byClass[p.Class.ID] = &member{r, now, ca.ix.terms.version, ca.meter.Clock}
 	return r, pl
+}
+
+// patience returns the number of decisions in effort.Limits.Patience; 0 in a small cluster.
+func (ca *cache) patience() int {
+	if len(ca.c.Nodes) < ca.limits.ManyNodes {
+		return 0
+	}
+	return max(ca.limits.Patience, len(ca.c.Nodes)>>13)
+}
+
+// makeRanking returns a ranking for a plan. In a large cluster, it takes over the ranking of other
+// classes if that has the same groups, and has not been used for a while.
+//
+// For example, the pods of an app spread over zones, and then those of another app. The nodes of a
+// zone are a group for both, so only the pods in each zone are counted again.
+func (ca *cache) makeRanking(key rankingKey, pl *plan) *ranking {
+	found, wait := ca.oldest(func(r *ranking) bool { return r.suits(key, pl) }), uint64(ca.patience())
+	if found == nil || wait == 0 || ca.meter.Clock-found.used < wait {
+		return newRanking(ca.ix, &ca.space, pl)
+	}
+	if found.catchUp(); !found.suits(key, pl) { // a rebuild may have grouped the nodes in another way
+		return newRanking(ca.ix, &ca.space, pl)
+	}
+	r := *found
+	ca.dropRanking(found)
+	r.weight = 0
+	r.countAnew(pl)
+	return &r
 }
 
 // candidatesFor returns the victims cached for the classes of a ranking.
@@ -203,6 +227,7 @@ func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	}
 
 	e := ca.effort[known.class.ID]
+	e.count++
 	if s.work >= little {
 		e.work += s.work
 		e.tallies, e.last, e.every = len(s.tallies), s.work, int(min(ca.meter.Clock-e.used, idle))
@@ -220,7 +245,7 @@ func (ca *cache) recordCost(known *recentPlan, s *survey) {
 // must catch up on the placements of many other classes is slower than a cheap survey.
 func (ca *cache) deservesRanking(e classEffort) bool {
 	catching := 2 * ca.limits.RankingCost // cost of following one placement with a ranking, in looks
-	return e.used > 0 && len(ca.effort)+len(ca.byClass) <= ca.limits.FewClasses ||
+	return e.count > ca.patience() && len(ca.effort)+len(ca.byClass) <= ca.limits.FewClasses ||
 		e.work > ca.limits.RankingCost*len(ca.c.Nodes)*(1+e.tallies)/2 && e.last >= catching*e.every ||
 		e.soon > 64+len(ca.c.Nodes)/32
 }

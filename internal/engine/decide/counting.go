@@ -3,6 +3,11 @@
 
 package decide
 
+import (
+	"slices"
+	"strings"
+)
+
 // countTallies creates the tallies and counts the placed pods.
 func (r *ranking) countTallies() {
 	r.tallies, r.counted = nil, countedPods{marks: r.counted.marks}
@@ -35,6 +40,34 @@ func (r *ranking) countTallies() {
 	r.countPods()
 	r.spreadCounts()
 	r.counted.inDomains = r.domainChanges()
+}
+
+// suits reports whether the nodes have the same groups and buckets for a plan with this key: it
+// differs only in the pods selected by spread constraints that group nodes by domain.
+func (r *ranking) suits(key rankingKey, p *plan) bool {
+	before, now := r.plan.example.Class, p.example.Class
+	inputs, _, _ := strings.Cut(key.signature, "\n")
+	return strings.HasPrefix(r.key.signature, inputs+"\n") && r.plan.scoreKey == p.scoreKey &&
+		before.Demand == now.Demand && before.Priority == now.Priority && before.Target == now.Target &&
+		before.Simple && now.Simple && before.Bulk+now.Bulk == 0 &&
+		!p.perNode && len(p.asked)+len(p.askedScores) == 0 && len(r.tallies) > 0 &&
+		slices.EqualFunc(r.tallies, p.tallies, func(t *tally, other tallyPlan) bool {
+			return t.purpose <= spreadSoft && t.purpose == other.purpose && !t.byCount && t.topology.key == other.key &&
+				t.constraint.NodeAffinityPolicy == other.constraint.NodeAffinityPolicy &&
+				t.constraint.NodeTaintsPolicy == other.constraint.NodeTaintsPolicy
+		})
+}
+
+// countAnew counts the pods selected by another plan; see suits.
+func (r *ranking) countAnew(p *plan) {
+	r.plan = p
+	r.counted.effects, r.counted.look, r.counted.latest = map[[2]uint64][]effect{}, [2]uint64{}, nil
+	for k, t := range r.tallies {
+		t.constraint, t.self, t.total = p.tallies[k].constraint, p.tallies[k].self, 0
+		clear(t.count)
+		t.levels, t.lowest = append(t.levels[:0], int32(t.present)), 0
+	}
+	r.countPods()
 }
 
 // sumUp merges the tallies of foreign terms into one per purpose, if the plan has too many

@@ -54,6 +54,7 @@ func newMachine(t *draw) *machine {
 	m.d.limits.FewDomains, m.d.limits.SoftDomains = one(t, 0, 2, defaults.FewDomains), one(t, 1, defaults.SoftDomains)
 	m.d.limits.SumsCost, m.d.limits.BaseGroups, m.d.limits.RankingGroups, m.d.limits.Groups = one(t, -1, -1, 0), one(t, 0, 8, defaults.BaseGroups), one(t, 0, 8, 64, defaults.RankingGroups), one(t, 1, 4, defaults.Groups)
 	m.d.limits.RankingCost, m.d.limits.FewClasses, m.d.limits.LeafSize = one(t, -1, 0, 2, defaults.RankingCost, 1000), one(t, 0, 0, defaults.FewClasses), one(t, 1, 1, 2, defaults.LeafSize)
+	m.d.limits.ManyNodes, m.d.limits.Patience = one(t, 0, 0, defaults.ManyNodes), one(t, 1, 2, 4)
 	m.d.limits.ManyTerms, m.d.limits.Reasons = one(t, 0, 2, defaults.ManyTerms), one(t, 0, 2, defaults.Reasons)
 	for range 1 + t.IntN(6) {
 		m.setNode(t)

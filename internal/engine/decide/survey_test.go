@@ -292,3 +292,41 @@ func TestFewClassesHaveRankingsAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestRankingsAreTakenOver verifies that in a large cluster, a class takes over the ranking of a
+// class whose pods no longer arrive, instead of grouping all nodes again, and that a ranking in use
+// is not taken over.
+func TestRankingsAreTakenOver(t *testing.T) {
+	c := benchCluster(200, false)
+	d := New(c, plugins.Default(), 1)
+	d.limits.ManyNodes, d.limits.Patience = 0, 5
+	number := 0
+	decide := func(app string) {
+		pod := benchPod(0, "plain")
+		pod.Name, pod.UID, pod.Labels = fmt.Sprint(number), types.UID(fmt.Sprint(number)), map[string]string{"app": app}
+		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+		}}
+		number++
+		p := c.Pending(pod)
+		decision := d.Decide(p)
+		holds(t, c, d, p, decision)
+		c.Place(p, decision.Node)
+	}
+	for _, app := range []string{"a", "b", "c", "a"} {
+		for range 20 {
+			decide(app)
+		}
+	}
+	if d.cache.using.rebuilds != 1 || len(d.cache.rankings) != 1 {
+		t.Errorf("%d rankings, the last one built %d times; want one built once", len(d.cache.rankings), d.cache.using.rebuilds)
+	}
+	for range 20 {
+		decide("a")
+		decide("b")
+	}
+	if len(d.cache.rankings) != 2 {
+		t.Errorf("two apps in turn have %d rankings, want 2", len(d.cache.rankings))
+	}
+}

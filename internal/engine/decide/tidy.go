@@ -40,7 +40,7 @@ func (ca *cache) usedNow() **ranking {
 func (ca *cache) dropRanking(r *ranking) {
 	delete(ca.rankings, r.key)
 	ca.weight -= r.weight
-	ca.forgetCandidates(r)
+	delete(ca.candidates, r)
 	*r = ranking{dropped: true}
 }
 
@@ -116,15 +116,20 @@ func (ca *cache) makeRoom(r *ranking) {
 		defer ca.loseDropped()
 	}
 	for total > limit && len(ca.rankings) > 0 {
-		var oldest *ranking
-		for _, other := range ca.rankings {
-			if oldest == nil || other.used < oldest.used {
-				oldest = other
-			}
-		}
+		oldest := ca.oldest(func(*ranking) bool { return true })
 		total -= oldest.weight
 		ca.dropRanking(oldest)
 	}
+}
+
+// oldest returns the least recently used ranking that matches, or nil.
+func (ca *cache) oldest(matches func(*ranking) bool) (oldest *ranking) {
+	for _, r := range ca.rankings {
+		if (oldest == nil || r.used < oldest.used) && matches(r) {
+			oldest = r
+		}
+	}
+	return oldest
 }
 
 // loseDropped deletes the members that refer to dropped rankings, and would otherwise stay in

@@ -104,6 +104,10 @@ type Limits struct {
 	// FewClasses is the maximum number of classes for which a ranking pays off from the second
 	// decision: the fewer the classes, the more pods each is likely to have.
 	FewClasses int
+	// ManyNodes is the minimum number of nodes of a large cluster, where a ranking costs as much as
+	// many surveys. There, a class that gets a ranking because there are few classes gets it after
+	// Patience decisions, and then takes over a similar ranking not used for as many decisions.
+	ManyNodes, Patience int
 	// SumsCost is the counterpart of RankingCost for a base that sums the terms of other workloads.
 	SumsCost int
 	// LeafSize is the maximum number of nodes in a leaf of a tree before it is divided.
@@ -132,7 +136,7 @@ const MostBudgetLooks = defaultEffort / 4
 func DefaultLimits() Limits {
 	return Limits{
 		FewDomains: 32, SoftDomains: 512, Groups: 1024, BaseGroups: 32, RankingGroups: 100,
-		RankingCost: 2, FewClasses: 32, SumsCost: 2, LeafSize: 16,
+		RankingCost: 2, FewClasses: 32, ManyNodes: 1 << 16, Patience: 64, SumsCost: 2, LeafSize: 16,
 		Effort: defaultEffort, ManyTerms: 16, Reasons: 1 << 13,
 	}
 }
