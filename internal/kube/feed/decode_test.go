@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/maphash"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -143,8 +144,8 @@ func TestUnusedFieldsAreSkipped(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsAreNotShown verifies that a watch shows every change of a node except for
-// heartbeats, and that an event counts as shown only if it was.
+// TestHeartbeatsAreNotShown verifies that a watch shows every change of a node since the list,
+// except for heartbeats, and that an event counts as shown only if it was.
 func TestHeartbeatsAreNotShown(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(1_800_000_000+int64(seconds), 0) }
 	change := func(kind watch.EventType, version string, seconds int, labels map[string]string) watch.Event {
@@ -152,7 +153,7 @@ func TestHeartbeatsAreNotShown(t *testing.T) {
 	}
 	old, changed := map[string]string{"zone": "a"}, map[string]string{"zone": "b"}
 	events := []watch.Event{
-		change(watch.Modified, "8", 1, old), // shown: the previous state is not known
+		change(watch.Modified, "8", 1, old), // the list has shown this state
 		change(watch.Modified, "9", 2, old),
 		change(watch.Modified, "10", 3, changed),
 		change(watch.Modified, "11", 4, changed),
@@ -165,7 +166,7 @@ func TestHeartbeatsAreNotShown(t *testing.T) {
 	list := &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}, Items: []v1.Node{*node("a", "5", at(0), old)}}
 	s := &protobufServer{t: t, list: list, watches: [][]watch.Event{events}}
 	shown := versions(shownBy(t, s, WithoutHeartbeats))
-	if want := []string{"5", "8", "10", "12", "13", "14", "15"}; !slices.Equal(shown, want) {
+	if want := []string{"5", "10", "12", "13", "14", "15"}; !slices.Equal(shown, want) {
 		t.Errorf("shown %v, not %v", shown, want)
 	}
 
@@ -216,5 +217,42 @@ func TestPagesAreReadWithoutManagedFields(t *testing.T) {
 	}
 	if !equality.Semantic.DeepEqual(read[0].Items, list.Items) {
 		t.Errorf("without managed fields: %+v, want %+v", read[0].Items, list.Items)
+	}
+}
+
+// readSizes records the size of each read of a response body. It implements [http.RoundTripper].
+type readSizes struct {
+	http.RoundTripper
+	io.ReadCloser
+	most int
+}
+
+func (r *readSizes) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.RoundTripper.RoundTrip(request)
+	if err == nil {
+		r.ReadCloser, response.Body = response.Body, r
+	}
+	return response, err
+}
+
+func (r *readSizes) Read(p []byte) (int, error) {
+	r.most = max(r.most, len(p))
+	return r.ReadCloser.Read(p)
+}
+
+// TestWatchesAreReadAhead verifies that a watch reads as much as it has received, rather than event
+// by event.
+func TestWatchesAreReadAhead(t *testing.T) {
+	server := httptest.NewServer(&protobufServer{t: t, watches: [][]watch.Event{{{Type: watch.Added, Object: node("n", "1", time.Time{}, nil)}}}})
+	defer server.Close()
+	reads := &readSizes{RoundTripper: http.DefaultTransport}
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, Transport: reads})
+	w, err := WithoutManagedFields(client.CoreV1().RESTClient(), "nodes", newNodes).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if <-w.ResultChan(); reads.most < readAhead {
+		t.Errorf("reads of at most %d bytes, want %d", reads.most, readAhead)
 	}
 }

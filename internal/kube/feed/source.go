@@ -66,19 +66,18 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
 	}
 	var text bytes.Buffer
-	var unusedInList fields
-	if unused != nil {
-		unusedInList = fields{2: unused} // field 2 of a list holds the items
-	}
 	return Source{
 		Name: resource,
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			if h != nil {
+			if h != nil && o.Continue == "" {
 				h.known = map[uint64]uint64{} // the list may show nodes in other states
 			}
 
 			list := newList()
-			err := readInto(ctx, get(&o), o.Limit, list, unusedInList, &text)
+			err := readInto(ctx, get(&o), o.Limit, list, unused, &text)
+			if err == nil && h != nil { // the nodes are passed on before a watch begins
+				h.eachNode(text.Bytes(), fields{2: {2: nil}}, func(key, digest uint64) { h.known[key] = digest })
+			}
 			if page, is := list.(metav1.ListInterface); err != nil || !is || page.GetContinue() == "" {
 				text = bytes.Buffer{} // the last page
 			}
@@ -98,15 +97,14 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 // nested message, or nil for the field as a whole.
 type fields map[protowire.Number]fields
 
-// These sets begin at the envelope of an object, a runtime.Unknown, whose field 2 is the object.
-// Field 1 of an object is its metadata, which has the name in field 1, resourceVersion in 6 and
-// managedFields in 17.
+// These sets begin at the envelope of an object, a runtime.Unknown, whose field 2 is the object, or
+// at a list, whose field 2 holds the items. Field 1 of an object is its metadata, with the name in
+// field 1, resourceVersion in 6 and managedFields in 17.
 var (
 	managedFields = fields{2: {1: {17: nil}}}
-	nameField     = fields{2: {1: {1: nil}}}
 	// Field 3 of a node is its status, field 4 of that the conditions, and field 3 of a condition
 	// lastHeartbeatTime.
-	heartbeatFields = fields{2: {1: {6: nil, 17: nil}, 3: {4: {3: nil}}}}
+	heartbeatFields = fields{2: {1: {6: nil, 17: nil, skipped: nil}, 3: {4: {3: nil}}}}
 )
 
 // walk calls visit for the encoding of each field in the set, with in true, and for all other
@@ -136,9 +134,12 @@ func (s fields) walkObject(text []byte, visit func(field []byte, in bool)) {
 	}
 }
 
+// skipped is a field number that no message has. It is encoded as fa 7f, with the type of messages.
+const skipped = 2047
+
 // decode decodes an object or a list without the unused fields, into the given object if it is not
 // nil. The text is modified: the decoder skips the unused fields, because their numbers, of two
-// bytes when encoded, are replaced by a number that no message has.
+// bytes when encoded, are replaced by skipped.
 func decode(text []byte, unused fields, into runtime.Object) (runtime.Object, error) {
 	unused.walkObject(text, func(field []byte, in bool) {
 		if in {
@@ -156,30 +157,41 @@ type heartbeats struct {
 	next  [2]uint64         // key and digest of the last event
 }
 
-// isNext reports whether the event shows the state of the previous event of the node, except for
-// the heartbeat. The previous event of the watch is known to have been processed, because the
-// watch decodes an event only after the previous one was received.
+// eachNode calls see for each node of a text, with the hash of its name, and the digest of the node
+// without the heartbeat. nodes is the set of fields with nodes, which all have the number 2. The
+// name is the first field in each encoding by Kubernetes.
+func (h *heartbeats) eachNode(text []byte, nodes fields, see func(key, digest uint64)) {
+	nodes.walkObject(text, func(node []byte, in bool) {
+		if !in {
+			return
+		}
+		key, hash := uint64(0), maphash.Hash{}
+		hash.SetSeed(h.seed)
+		heartbeatFields.walk(node, func(field []byte, in bool) {
+			if key == 0 {
+				key = maphash.Bytes(h.seed, field)
+			}
+			if !in {
+				_, _ = hash.Write(field)
+			}
+		})
+		see(key, hash.Sum64())
+	})
+}
+
+// isNext reports whether the event shows the state of the previous event of the node, or its state
+// in the list, except for the heartbeat. The previous event of the watch is known to have been
+// processed, because the watch decodes an event only after the previous one was received.
 func (h *heartbeats) isNext(event *metav1.WatchEvent) bool {
 	h.known[h.next[0]], h.next = h.next[1], [2]uint64{}
-	text, key, hash := event.Object.Raw, uint64(0), maphash.Hash{}
-	nameField.walkObject(text, func(field []byte, in bool) {
-		if in {
-			key = maphash.Bytes(h.seed, field)
-		}
-	})
-
+	h.eachNode(event.Object.Raw, fields{2: nil}, func(key, digest uint64) { h.next = [2]uint64{key, digest} })
+	key, digest := h.next[0], h.next[1]
 	if event.Type != string(watch.Modified) || key == 0 {
 		delete(h.known, key)
+		h.next = [2]uint64{}
 		return false
 	}
-	hash.SetSeed(h.seed)
-	heartbeatFields.walkObject(text, func(field []byte, in bool) {
-		if !in {
-			_, _ = hash.Write(field)
-		}
-	})
-	h.next = [2]uint64{key, hash.Sum64()}
-	return h.known[key] == h.next[1]
+	return h.known[key] == digest
 }
 
 // stream decodes the events of a watch. It implements [watch.Decoder].
@@ -193,6 +205,10 @@ type stream struct {
 	heartbeats *heartbeats // nil: heartbeats are passed on
 }
 
+// readAhead is the size of the buffer of a watch. With HTTP/2, each read of the response sends a
+// window update, so small reads of a busy watch cost more than its events.
+const readAhead = 64 << 10
+
 // openWatch opens a watch whose events are decoded by decode. If h is not nil, heartbeats of nodes
 // are dropped.
 func openWatch(ctx context.Context, request *rest.Request, unused fields, h *heartbeats) (watch.Interface, error) {
@@ -201,7 +217,8 @@ func openWatch(ctx context.Context, request *rest.Request, unused fields, h *hea
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	return watch.NewStreamWatcher(&stream{Closer: body, body: bufio.NewReader(body), unused: unused, heartbeats: h}, reporter), nil
+	s := &stream{Closer: body, body: bufio.NewReaderSize(body, readAhead), unused: unused, heartbeats: h}
+	return watch.NewStreamWatcher(s, reporter), nil
 }
 
 // Close implements [watch.Decoder].
@@ -224,7 +241,7 @@ func (s *stream) Decode() (watch.EventType, runtime.Object, error) {
 // four bytes of which the first is 0.
 func (s *stream) readEvent() error {
 	if s.frame == nil {
-		s.frame = []byte{}
+		s.frame = make([]byte, 4)
 		if first, err := s.body.Peek(1); err == nil && first[0] != 0 {
 			s.json = json.NewDecoder(s.body)
 		}
@@ -233,10 +250,10 @@ func (s *stream) readEvent() error {
 		return s.json.Decode(&s.event)
 	}
 
-	var size uint32
-	if err := binary.Read(s.body, binary.BigEndian, &size); err != nil {
+	if _, err := io.ReadFull(s.body, s.frame[:4]); err != nil {
 		return err
 	}
+	size := binary.BigEndian.Uint32(s.frame[:4])
 	if size > mostOfPage {
 		return errUnreadable
 	}
@@ -264,10 +281,10 @@ func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runt
 	if managed {
 		return readInto(ctx, request, limit, list, nil, text)
 	}
-	return readInto(ctx, request, limit, list, fields{2: managedFields}, text) // field 2 of a list holds the items
+	return readInto(ctx, request, limit, list, managedFields, text)
 }
 
-// readInto is ReadInto without the unused fields.
+// readInto is ReadInto without the unused fields of the items.
 func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused fields, text *bytes.Buffer) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
@@ -285,6 +302,9 @@ func readInto(ctx context.Context, request *rest.Request, limit int64, list runt
 	}
 	if limit > 1 && text.Len() > mostOfPage {
 		return errLargePage
+	}
+	if unused != nil {
+		unused = fields{2: unused} // field 2 of a list holds the items
 	}
 	_, err = decode(text.Bytes(), unused, list)
 	return err

@@ -46,11 +46,14 @@ func newEncoder() *encoder {
 	return &encoder{node: nodeTemplate(), pod: podTemplate(), lease: leaseTemplate()}
 }
 
+// created is the time of creation of all nodes, which is the same in lists and watches.
+var created = metav1.NewTime(time.Now().Truncate(time.Second))
+
 // nodeTemplate returns a node as a kubelet writes it, with eight images and the managed fields of
 // the kubelet.
 func nodeTemplate() v1.Node {
 	n := v1.Node{}
-	n.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
+	n.CreationTimestamp = created
 	n.Labels = map[string]string{
 		"beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
 		"node.kubernetes.io/instance-type": "m7i.8xlarge", "beta.kubernetes.io/instance-type": "m7i.8xlarge",
