@@ -189,7 +189,7 @@ func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubern
 		Ready:        func() { fmt.Fprintln(p.out, "ready") },
 		FirstBackoff: p.settings.FirstBackoff, LastBackoff: p.settings.LastBackoff, MaxWait: p.flags.MaxUnschedulable,
 		Groups: p.flags.Groups, SearchLimit: p.flags.SearchLimit, Disabled: p.flags.Disabled(),
-		ResizePreemption: p.flags.ResizePreemption(),
+		ResizePreemption: p.flags.ResizePreemption(), NoScheduledEvents: !p.flags.ScheduledEvents,
 	}
 	if p.flags.Shadow {
 		p.shadow = schedulershadow.New(time.Now())

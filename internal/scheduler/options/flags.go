@@ -57,8 +57,9 @@ type Flags struct {
 	MaxUnschedulable               time.Duration // maximum wait in the queue without a helpful event
 	AddressFile                    string        // empty: URLs are not written to a file
 	Binders                        int           // bindings in flight at most
-	resourceLock                   string        // of the election; must be leases
-	keepBudgets                    []string      // scheduler names; "*": all profiles
+	ScheduledEvents                bool
+	resourceLock                   string   // of the election; must be leases
+	keepBudgets                    []string // scheduler names; "*": all profiles
 	gentle                         Gentle
 	reserve                        []string             // scheduler names; "*": all profiles
 	reservations                   plugins.Reservations // for the profiles in reserve
@@ -144,6 +145,7 @@ func Add(set *pflag.FlagSet) *Flags {
 		"environment variables, commands, attributes of volumes, and annotations that no decision reads; with the "+
 		"parameters of device claims and classes")
 	set.IntVar(&f.Binders, "binders", 64, "maximum number of bindings in flight")
+	set.BoolVar(&f.ScheduledEvents, "scheduled-events", true, "write an event Scheduled for each bound pod")
 	f.Metrics.AddFlags(set)
 	logsapi.AddFlags(f.Logs, set)
 	addIgnored(set)

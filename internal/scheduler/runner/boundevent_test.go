@@ -34,3 +34,19 @@ func TestEveryPodThatIsBoundIsAnnouncedOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestScheduledEventsCanBeOmitted verifies that NoScheduledEvents omits the events about bindings,
+// and no others.
+func TestScheduledEventsCanBeOmitted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.api.Put(aNode("n1", "1000"))
+		w.api.Put(aPod("small", "100m"))
+		w.api.Put(aPod("large", "2000"))
+		w.start(Options{NoScheduledEvents: true})
+		w.untilBound("small")
+		w.end()
+		if events := w.api.Events(); len(events) != 1 || events[0].Reason != "FailedScheduling" {
+			t.Errorf("wrote %+v, want only the event about the large pod", events)
+		}
+	})
+}

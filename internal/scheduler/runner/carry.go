@@ -144,7 +144,9 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 	case cycle.RecordEvent:
 		s.events.Record(eventlog.Event{Component: a.Profile, Regarding: a.Regarding, Type: a.Type, Reason: a.Reason, Message: a.Message, Newest: true})
 	case cycle.RecordBinding:
-		s.recordBinding(a.Attempt)
+		if !s.noScheduledEvents {
+			s.recordBinding(a.Attempt)
+		}
 	case cycle.ReadPod:
 		s.helpers.addTask(func(ctx context.Context) { s.readPod(ctx, a) })
 	default:

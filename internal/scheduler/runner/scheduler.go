@@ -50,6 +50,8 @@ type Scheduler struct {
 	// event can arrive, and removes it when the event arrives.
 	tasks map[cycle.Ticket]*task
 
+	noScheduledEvents bool // see Options
+
 	wallClock func() time.Time // time.Now, except in tests
 	ahead     time.Duration    // difference between the wall clock and the core's clock, as last reported to the core
 
@@ -102,6 +104,8 @@ type Options struct {
 	Disabled cycle.Disabled
 	// ResizePreemption: see [cycle.Options].
 	ResizePreemption bool
+	// NoScheduledEvents omits the events Scheduled.
+	NoScheduledEvents bool
 	// Journal, if set, gets every event and the resulting actions. The owner calls it.
 	Journal Journal
 }
@@ -147,7 +151,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	s := &Scheduler{
 		client: client, observer: o.Observer, ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
 		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
-		life: lifetime{running: context.Background(), finishing: context.Background()},
+		life: lifetime{running: context.Background(), finishing: context.Background()}, noScheduledEvents: o.NoScheduledEvents,
 	}
 	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff,
