@@ -234,6 +234,9 @@ func (c *Core) Wake(now time.Time) time.Time {
 		}
 	}
 
+	if len(c.asked) >= c.options.InFlight {
+		return at // nothing is written before a response
+	}
 	for _, n := range c.dirty {
 		if at := pacing.Later(n.NotYet, n.Later); !n.Writing && at.After(now) {
 			sooner(at)

@@ -50,9 +50,10 @@ func (c *Core) touchNode(n *node) {
 func (c *Core) sendWrites(now time.Time) {
 	var left []*node
 	for i, n := range c.dirty {
-		if len(c.asked) >= c.options.InFlight {
-			left = append(left, c.dirty[i:]...)
-			break
+		if len(c.asked) >= c.options.InFlight { // the rest, which may be all nodes, is not copied
+			c.dirty = c.dirty[i-len(left):]
+			copy(c.dirty, left)
+			return
 		}
 		if n.Gone {
 			n.Queued = false
