@@ -3,7 +3,8 @@
 
 // Benchscale measures `berth scheduler` with up to a million nodes, against an API server without
 // storage (stubapi): the time until it has read the cluster, its memory, the cost of heartbeats,
-// the pods that it binds per second, and a restart after it was killed. `make bench-scale` builds
+// the pods that it binds per second, and a restart after it was killed. With -controller, it
+// measures the detection of silent nodes by `berth controller` instead. `make bench-scale` builds
 // and runs it.
 package main
 
@@ -29,6 +30,7 @@ func main() {
 	flag.Float64Var(&o.heartbeats, "heartbeats", 25_000, "updates of nodes per second without a change, in the step that measures them")
 	flag.DurationVar(&o.rest, "rest", 40*time.Second, "rest before the memory at rest is read")
 	flag.IntVar(&o.questions, "questions", 0, "measure only berth serve, with this many questions per second while 100 pods per second are scheduled")
+	flag.BoolVar(&o.controller, "controller", false, "measure only berth controller: kubelets renew their Leases, and then 1 % of the nodes fall silent")
 	flag.DurationVar(&o.asking, "asking", 30*time.Second, "duration of each step with questions")
 	driver.Main("benchscale", "make bench-scale builds what it runs.", func(ctx context.Context) error { return run(ctx, r, o) })
 }
@@ -40,6 +42,8 @@ type options struct {
 
 	questions int
 	asking    time.Duration
+
+	controller bool
 }
 
 // statusInterval is the interval between two status updates of a node by its kubelet, in seconds.
@@ -79,6 +83,9 @@ func run(ctx context.Context, r *driver.Run, o options) error {
 func (b *bench) measure(ctx context.Context) (err error) {
 	if b.stub, err = b.startStub(ctx); err != nil {
 		return err
+	}
+	if b.controller {
+		return b.measureController(ctx)
 	}
 	if err := b.start(ctx, "read the cluster"); err != nil {
 		return err

@@ -31,7 +31,7 @@ type stub struct {
 // report is the part of the stub's report that the benchmark reads.
 type report struct {
 	CPU    float64
-	Counts struct{ Bound, Rebound, Overfull int }
+	Counts struct{ Bound, Rebound, Overfull, Renewals, Silent, Found, Wrong, Conflicts, First, Last int }
 	// Batches are the created pods, and Waits the milliseconds from creation to binding of the last
 	// batch.
 	Batches []struct {

@@ -91,7 +91,7 @@ type row struct {
 	version     int64
 	pod         podRecord
 	batch       *batch
-	taint       uint8
+	marks       uint8
 	renewed     time.Time
 }
 
@@ -123,7 +123,7 @@ func (s *server) list(w http.ResponseWriter, t target, query url.Values) {
 func (e *encoder) encodeRow(resource string, r *row) marshaler {
 	switch resource {
 	case "nodes":
-		return e.nodeAt(r.index, r.version, r.taint)
+		return e.nodeAt(r.index, r.version, r.marks, r.renewed)
 	case "pods":
 		return e.podAt(r.index, r.node, r.version, r.pod, r.batch)
 	default:
@@ -157,9 +157,9 @@ func (s *store) page(t target, version int64, from, limit int, selector string) 
 		r := row{index: int32(i), node: -1}
 		switch t.resource {
 		case "nodes":
-			r.version, r.taint = s.nodes[i].version, s.nodes[i].taint
+			r.version, r.marks, r.renewed = s.nodes[i].version, s.nodes[i].marks, s.nodes[i].lastBeat()
 		case "leases":
-			r.version, r.renewed = s.nodes[i].renewed, time.UnixMilli(s.nodes[i].renewedAt)
+			r.version, r.renewed = s.nodes[i].renewed, s.nodes[i].lastRenewal()
 		case "pods":
 			p := s.pods[i]
 			if p.created > version {

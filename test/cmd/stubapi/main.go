@@ -103,11 +103,15 @@ func (l *load) run() {
 	}
 }
 
-// begin sets the load. The parameters heartbeats and renewals set rates; the others create pods.
+// begin sets the load. The parameters heartbeats and renewals set rates, and silent makes every
+// n-th node silent; the others create pods.
 func (l *load) begin(query url.Values) error {
 	number := func(name string) float64 {
 		n, _ := strconv.ParseFloat(query.Get(name), 64)
 		return n
+	}
+	if n := int(number("silent")); n > 0 {
+		l.store.silence(n)
 	}
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()

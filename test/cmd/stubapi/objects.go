@@ -144,8 +144,8 @@ func uid(kind byte, index int32) types.UID {
 	return types.UID(fmt.Sprintf("%c0000000-0000-4000-8000-%012d", kind, index))
 }
 
-// nodeAt returns a node. The result is valid until the next call.
-func (e *encoder) nodeAt(index int32, version int64, taint uint8) *v1.Node {
+// nodeAt returns a node with its last heartbeat. The result is valid until the next call.
+func (e *encoder) nodeAt(index int32, version int64, marks uint8, beat time.Time) *v1.Node {
 	n, name := &e.node, nodeName(index)
 	n.Name, n.UID, n.ResourceVersion = name, uid('a', index), strconv.FormatInt(version, 10)
 	zone := fmt.Sprintf("zone-%03d", index%zones)
@@ -160,15 +160,20 @@ func (e *encoder) nodeAt(index int32, version int64, taint uint8) *v1.Node {
 		"hugepages-1Gi": {}, "hugepages-2Mi": {},
 	}
 	n.Status.Capacity = n.Status.Allocatable
-	now, ready := metav1.NewTime(time.Now()), v1.ConditionTrue
-	if taint != 0 {
-		ready = v1.ConditionUnknown
-		n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule}}
+	now, ready, pressure := metav1.NewTime(beat), v1.ConditionTrue, v1.ConditionFalse
+	if marks&markUnknown != 0 {
+		ready, pressure = v1.ConditionUnknown, v1.ConditionUnknown
+	}
+	if marks&markNoSchedule != 0 {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule, TimeAdded: &created})
+	}
+	if marks&markNoExecute != 0 {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute, TimeAdded: &created})
 	}
 	n.Status.Conditions = n.Status.Conditions[:0]
 	for _, kind := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
 		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{
-			Type: kind, Status: v1.ConditionFalse, LastHeartbeatTime: now, LastTransitionTime: n.CreationTimestamp,
+			Type: kind, Status: pressure, LastHeartbeatTime: now, LastTransitionTime: n.CreationTimestamp,
 			Reason: "KubeletHasNo" + string(kind), Message: "kubelet has no such pressure",
 		})
 	}

@@ -111,7 +111,13 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST subjectaccessreviews":
 		writeObject(w, http.StatusCreated, t.version, "SubjectAccessReview", &authorizationv1.SubjectAccessReview{
 			Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}})
+	case "GET nodes", "PATCH nodes", "PATCH nodes/status":
+		s.serveNode(w, r, t)
 	case "GET leases", "POST leases", "PUT leases", "PATCH leases":
+		if t.namespace == v1.NamespaceNodeLease {
+			s.serveNodeLease(w, t)
+			return
+		}
 		s.serveLease(w, r, t)
 	default:
 		s.mu.Lock()

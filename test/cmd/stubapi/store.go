@@ -13,7 +13,7 @@ import (
 )
 
 // store holds the cluster as compact records, from which objects are encoded for each response. A
-// node has about 20 bytes, and a pod 40 bytes.
+// node has about 50 bytes, and a pod 40 bytes.
 type store struct {
 	mu      sync.Mutex
 	version int64 // the last resource version; one sequence for all objects, as in etcd
@@ -31,10 +31,11 @@ type nodeRecord struct {
 	renewed int64 // version of the Lease
 	// renewedAt is the time of the last renewal, in Unix milliseconds.
 	renewedAt int64
+	beatAt    int64 // time of the last heartbeat
 	cpu       int32 // millicores requested by the bound pods
 	pods      int32
 	silent    bool  // the Lease is no longer renewed
-	taint     uint8 // state written by a controller; 0: none
+	marks     uint8 // states written by a controller; see markUnknown
 }
 
 // podRecord is a pod. Its state at an earlier version is known, so that all pages of a list have
@@ -70,6 +71,13 @@ type counts struct {
 	Statuses   int `json:"statuses"`   // patches of pod statuses
 	Heartbeats int `json:"heartbeats"` // status updates of nodes
 	Renewals   int `json:"renewals"`   // renewals of Leases
+
+	Silent    int   `json:"silent"`    // nodes that have become silent
+	Found     int   `json:"found"`     // silent nodes with the condition Unknown
+	Wrong     int   `json:"wrong"`     // other nodes with this condition
+	Conflicts int   `json:"conflicts"` // patches of nodes for another version
+	First     int64 `json:"first"`     // milliseconds from the last sign of life of a silent node to its condition: the shortest
+	Last      int64 `json:"last"`      // the longest
 }
 
 // change is a change of a record for watches.
@@ -111,7 +119,7 @@ func newStore(nodes int) *store {
 	now := time.Now().UnixMilli()
 	for i := range s.nodes {
 		s.version++
-		s.nodes[i] = nodeRecord{version: s.version, renewed: s.version, renewedAt: now}
+		s.nodes[i] = nodeRecord{version: s.version, renewed: s.version, renewedAt: now, beatAt: now}
 	}
 	for _, log := range s.logs {
 		log.floor = s.version
@@ -176,10 +184,14 @@ func (s *store) setStatus(index int32) {
 func (s *store) beat(from, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now().UnixMilli()
 	for i := from; i < from+n; i++ {
 		index := i % len(s.nodes)
+		if s.nodes[index].silent {
+			continue
+		}
 		s.version++
-		s.nodes[index].version = s.version
+		s.nodes[index].version, s.nodes[index].beatAt = s.version, now
 		s.logs["nodes"].add(change{version: s.version, index: int32(index), node: -1})
 	}
 	s.counts.Heartbeats += n

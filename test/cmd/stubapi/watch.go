@@ -108,7 +108,7 @@ func bookmark(version int64) marshaler {
 // appendChanges appends an event for each change.
 func (s *server) appendChanges(to []byte, e *encoder, t target, changes []change) []byte {
 	for _, c := range changes {
-		r := row{index: c.index, node: c.node, version: c.version, renewed: time.Now()}
+		r := row{index: c.index, node: c.node, version: c.version}
 		s.store.mu.Lock()
 		switch t.resource {
 		case "pods":
@@ -118,7 +118,9 @@ func (s *server) appendChanges(to []byte, e *encoder, t target, changes []change
 				r.pod.status = 0
 			}
 		case "nodes":
-			r.taint = s.store.nodes[c.index].taint
+			r.marks, r.renewed = s.store.nodes[c.index].marks, s.store.nodes[c.index].lastBeat()
+		case "leases":
+			r.renewed = s.store.nodes[c.index].lastRenewal()
 		}
 		s.store.mu.Unlock()
 		kind := "MODIFIED"
