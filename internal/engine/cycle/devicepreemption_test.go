@@ -18,7 +18,6 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 var deviceRuns = flag.Int("device-runs", 15, "runs of TestNoVictimForDevicesLeavesInVain")
@@ -63,7 +62,7 @@ func TestNoVictimForDevicesLeavesInVain(t *testing.T) {
 func TestAGangPreemptsForDevices(t *testing.T) {
 	const size = 8
 	for seed := range uint64(*deviceRuns+5) / 8 {
-		r := emptyDeviceRun(t, seed, groups.Gates{Generic: true, Topology: true})
+		r := emptyDeviceRun(t, seed)
 		racks := map[string]int32{"a": 3, "b": 1, "c": 9} // with the priority of its pods
 		for _, rack := range slices.Sorted(maps.Keys(racks)) {
 			for i := range 2 {
@@ -100,6 +99,23 @@ func TestAGangPreemptsForDevices(t *testing.T) {
 		}
 		if r.victims != size {
 			t.Errorf("seed %d: %d victims for %d members", seed, r.victims, size)
+		}
+	}
+}
+
+// arriveTree creates a tree of gangs, each of them in one rack, whose pods need a device each.
+func (r *deviceRun) arriveTree(gangs, size int, priority int32) {
+	root := compositeOf("root", gangs)
+	root.Spec.Priority = &priority
+	r.put(CompositePodGroups, root)
+	for i := range gangs {
+		g := gangOf(fmt.Sprint("gang-", i), size)
+		g.Spec.ParentCompositePodGroupName, g.Spec.Priority, g.Spec.SchedulingConstraints = &root.Name, &priority, oneOf("rack")
+		r.put(PodGroups, g)
+		for j := range size {
+			r.arriveWithDevice(fmt.Sprint("high-", i, "-", j), priority, func(p *v1.Pod) {
+				p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &g.Name}
+			})
 		}
 	}
 }
@@ -178,6 +194,17 @@ var killCases = []killCase{
 			r.arriveWithDevice(fmt.Sprint("high-", i), 10, func(p *v1.Pod) { p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &g.Name} })
 		}
 	}, 4, 4},
+	{"a tree", func(r *deviceRun) {
+		for i := range killNodes {
+			rack := fmt.Sprint("rack-", i)
+			for j := range 2 {
+				r.addNode(fmt.Sprint("node-", i, "-", j), rack, 2)
+			}
+			for j := range 4 {
+				r.arriveWithDevice(fmt.Sprint("low-", i, "-", j), 0, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"rack": rack} })
+			}
+		}
+	}, func(r *deviceRun) { r.arriveTree(2, 2, 10) }, 4, 4},
 }
 
 // TestAKillBetweenAnyTwoRequestsCostsNoVictim verifies that pods preempt for devices as if nothing
@@ -188,7 +215,7 @@ func TestAKillBetweenAnyTwoRequestsCostsNoVictim(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			runs, each := 0, 1
 			if c.arrives > 2 && *deviceRuns < 100 { // attempts for a gang take long
-				each = 8
+				each = 4
 			}
 			for seed := range 1 + *deviceRuns/10 {
 				all := c.run(t, uint64(seed), nil)
@@ -213,7 +240,7 @@ func TestAKillBetweenAnyTwoRequestsCostsNoVictim(t *testing.T) {
 // kills begin with the first of them.
 func (c *killCase) run(t *testing.T, seed uint64, kills map[int]bool) []string {
 	t.Helper()
-	r := emptyDeviceRun(t, seed, groups.Gates{Generic: true, Topology: true})
+	r := emptyDeviceRun(t, seed)
 	c.fill(r)
 	r.play(time.Minute)
 	r.requests, r.kills = nil, kills

@@ -38,7 +38,6 @@ type deviceRun struct {
 	version  int
 	watched  map[Kind]time.Time // time of the last event on its way to the core
 	later    []laterStep
-	groups   groups.Gates
 	promised map[types.UID]string // nodes of the victims, by preempting pod
 	victims  int
 
@@ -51,21 +50,21 @@ type laterStep struct {
 	do func()
 }
 
-var deviceRunKinds = []Kind{Nodes, DeviceClasses, ResourceSlices, ResourceClaims, PodGroups, Pods}
+var deviceRunKinds = []Kind{Nodes, DeviceClasses, ResourceSlices, ResourceClaims, CompositePodGroups, PodGroups, Pods}
 
 func newDeviceRun(t *testing.T, seed uint64) *deviceRun {
 	t.Helper()
-	r := emptyDeviceRun(t, seed, groups.Gates{Generic: true})
+	r := emptyDeviceRun(t, seed)
 	for i := range 1 + r.IntN(4) {
 		r.addNode(fmt.Sprint("node-", i), "", 1+r.IntN(4))
 	}
 	return r
 }
 
-func emptyDeviceRun(t *testing.T, seed uint64, gates groups.Gates) *deviceRun {
+func emptyDeviceRun(t *testing.T, seed uint64) *deviceRun {
 	t.Helper()
 	r := &deviceRun{Rand: rand.New(rand.NewPCG(seed, 72)), t: t, now: begin, objects: map[Kind]map[cluster.Name]metav1.Object{},
-		watched: map[Kind]time.Time{}, groups: gates, promised: map[types.UID]string{}}
+		watched: map[Kind]time.Time{}, promised: map[types.UID]string{}}
 	for _, kind := range deviceRunKinds {
 		r.objects[kind] = map[cluster.Name]metav1.Object{}
 	}
@@ -82,7 +81,7 @@ func (r *deviceRun) start() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	core, err := New(Options{Profiles: []Profile{{Profile: c.Profiles[0]}}, Seed: r.Uint64(), Groups: r.groups})
+	core, err := New(Options{Profiles: []Profile{{Profile: c.Profiles[0]}}, Seed: r.Uint64(), Groups: groups.Gates{Generic: true, Topology: true, Composite: true}})
 	if err != nil {
 		r.t.Fatal(err)
 	}

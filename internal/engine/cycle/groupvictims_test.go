@@ -12,8 +12,11 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -28,6 +31,7 @@ type victimWorld struct {
 	at      []int   // node index of each running pod
 	members []int64 // requests of the members, in millicores
 	gates   groups.Gates
+	unit    int64 // if set, every unit of millicores is a device instead, and pods have claims
 }
 
 func newVictimWorld(rng *rand.Rand, unlike bool) *victimWorld {
@@ -126,38 +130,84 @@ func (w *victimWorld) fewest() int {
 // immediately.
 func (w *victimWorld) victims(t *testing.T) (gone uint, bound int) {
 	t.Helper()
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: w.gates})
+	c, err := config.Default(config.Options{PreemptDevices: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := New(Options{Profiles: []Profile{{Profile: c.Profiles[0]}}, Groups: w.gates})
 	if err != nil {
 		t.Fatal(err)
 	}
 	core.Step(begin, Follows{})
 	core.Step(begin, Led{})
+	core.Step(begin, Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}})
 	for _, n := range w.nodes {
 		core.Step(begin, Seen{Nodes, n})
+		if w.unit > 0 {
+			core.Step(begin, Seen{ResourceSlices, w.slice(n)})
+		}
 	}
-	index := map[types.UID]int{}
+	index, used := map[types.UID]int{}, map[string]int{}
 	for k, p := range w.running {
 		index[p.UID] = k
-		core.Step(begin, Seen{Pods, p})
+		w.tellPod(core, p, used)
 	}
 	w.tellGroups(core)
 	for i, cpu := range w.members {
 		p := aPod(fmt.Sprintf("m%d", i), fmt.Sprintf("%dm", cpu))
 		*p.Spec.Priority = 100
 		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new(w.groupOf(i))}
-		core.Step(begin, Seen{Pods, p})
+		w.tellPod(core, p, used)
 	}
 	for i := range 3 {
 		for _, action := range core.Step(begin.Add(time.Duration(i)*time.Millisecond), Tick{}) {
 			switch a := action.(type) {
 			case Remove:
 				gone |= 1 << index[a.Victim.UID]
-			case Bind:
+			case Bind, WriteClaims:
 				bound++
 			}
 		}
 	}
 	return gone, bound
+}
+
+// slice returns the devices of a node.
+func (w *victimWorld) slice(n *v1.Node) *resourcev1.ResourceSlice {
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: "gpu.example.com", NodeName: &n.Name, Pool: resourcev1.ResourcePool{Name: n.Name, ResourceSliceCount: 1}}}
+	for i := range n.Status.Allocatable.Cpu().MilliValue() / w.unit {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", i)})
+	}
+	return slice
+}
+
+// tellPod shows a core a pod, with a claim for devices instead of CPU if devices are counted. used
+// counts the allocated devices by node.
+func (w *victimWorld) tellPod(core *Core, p *v1.Pod, used map[string]int) {
+	if w.unit > 0 {
+		p = p.DeepCopy()
+		claim := claimOf(p.Name, p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()/w.unit)
+		delete(p.Spec.Containers[0].Resources.Requests, v1.ResourceCPU)
+		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: &claim.Name}}
+		if node := p.Spec.NodeName; node != "" {
+			claim.Status.Allocation = &resourcev1.AllocationResult{NodeSelector: onlyOn(node)}
+			claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: p.Name, UID: p.UID}}
+			for range claim.Spec.Devices.Requests[0].Exactly.Count {
+				claim.Status.Allocation.Devices.Results = append(claim.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
+					Request: "r", Driver: "gpu.example.com", Pool: node, Device: fmt.Sprint("gpu-", used[node])})
+				used[node]++
+			}
+		}
+		core.Step(begin, Seen{ResourceClaims, claim})
+	}
+	core.Step(begin, Seen{Pods, p})
+}
+
+// onlyOn selects one node.
+func onlyOn(node string) *v1.NodeSelector {
+	return &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+		MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{node}}}}}}
 }
 
 // groupOf returns the group of a member: a single group, or the groups of a tree in turn.
@@ -193,27 +243,29 @@ func (w *victimWorld) tellGroups(core *Core) {
 // that requires both. If the members differ, not every placement is found, because all pods of one
 // group are placed before the pods of the next group.
 func TestVictimsOfATreeAreAllNeeded(t *testing.T) {
-	for name, unlike := range map[string]bool{"alike": false, "unlike": true} {
-		t.Run(name, func(t *testing.T) {
-			victimsAreNeeded(t, unlike, groups.Gates{Generic: true, Topology: true, Composite: true})
-		})
-	}
+	victimsAreNeeded(t, groups.Gates{Generic: true, Topology: true, Composite: true})
 }
 
 // TestVictimsOfAGangAreAllNeeded verifies that pods are preempted for a gang if and only if the
 // gang fits only after preemption. Each victim is needed and has a lower priority. Differing
 // members are placed in any order that makes them fit.
 func TestVictimsOfAGangAreAllNeeded(t *testing.T) {
-	for name, unlike := range map[string]bool{"alike": false, "unlike": true} {
-		t.Run(name, func(t *testing.T) { victimsAreNeeded(t, unlike, groups.Gates{Generic: true}) })
-	}
+	victimsAreNeeded(t, groups.Gates{Generic: true})
 }
 
-func victimsAreNeeded(t *testing.T, unlike bool, gates groups.Gates) {
+// victimsAreNeeded tries members that lack CPU, and members that lack devices.
+func victimsAreNeeded(t *testing.T, gates groups.Gates) {
+	t.Run("alike", func(t *testing.T) { worldsHaveVictims(t, false, gates, 0) })
+	t.Run("unlike", func(t *testing.T) { worldsHaveVictims(t, true, gates, 0) })
+	t.Run("devices", func(t *testing.T) { worldsHaveVictims(t, false, gates, 1000) })
+	t.Run("unlike devices", func(t *testing.T) { worldsHaveVictims(t, true, gates, 100) })
+}
+
+func worldsHaveVictims(t *testing.T, unlike bool, gates groups.Gates, unit int64) {
 	preempting, hopeless, more, missed := 0, 0, 0, 0
 	for seed := range 8 * *smallWorlds {
 		w := newVictimWorld(rand.New(rand.NewPCG(seed, 11)), unlike)
-		w.gates = gates
+		w.gates, w.unit = gates, unit
 		least := w.fewest()
 		gone, bound := w.victims(t)
 		n := bits.OnesCount(gone)
