@@ -243,12 +243,14 @@ func TestLookAheadPrefersVictimsThatFitElsewhere(t *testing.T) {
 		"one fits on c":         {plugins.Ties, []*v1.Pod{on("a", "a1", 2000, 0, true), on("b", "b1", 2000, 0, false), other(1000)}, "b1"},
 		"c is full":             {plugins.Ties, []*v1.Pod{on("a", "a1", 2000, 0, true), on("b", "b1", 2000, 0, false), other(3000)}, "a1"},
 		"one has no controller": {plugins.Ties, []*v1.Pod{bare, on("b", "b1", 2000, 0, false), other(1000)}, "b1"},
-		"one would preempt c1":  {plugins.Ties, []*v1.Pod{on("a", "a1", 2000, 5, false), never, other(3000)}, "b1"},
+		"one would preempt c1":  {plugins.Ties, []*v1.Pod{on("a", "a1", 2000, 5, false), never, other(3000)}, "a1"},
 		"fewer victims": {plugins.Ties, []*v1.Pod{on("a", "a1", 2000, 0, true), on("b", "b1", 1000, 0, false), on("b", "b2", 1000, 0, false), other(1000)},
 			"a1"},
 		"the same highest priority": {plugins.HighestVictim,
 			[]*v1.Pod{on("a", "a1", 2000, 0, true), on("b", "b1", 1000, 0, false), on("b", "b2", 1000, 0, false), other(1000)}, "b1b2"},
 		"a higher priority": {plugins.HighestVictim, []*v1.Pod{on("a", "a1", 2000, 0, true), on("b", "b1", 2000, 1, false), other(1000)}, "a1"},
+		"a less important one finds no room": {plugins.HighestVictim,
+			[]*v1.Pod{on("a", "a1", 2000, 2, true), on("b", "b1", 1000, 2, false), on("b", "b2", 1000, 0, false), other(2000)}, "b1b2"},
 		"the second finds no room": {plugins.HighestVictim,
 			[]*v1.Pod{on("a", "a1", 2000, 0, true), on("b", "b1", 1000, 0, false), on("b", "b2", 1000, 0, false), other(2000)}, "a1"},
 	} {
@@ -310,6 +312,7 @@ type outcome struct {
 	pending, fewer, more int
 	byPriority           map[int32]int
 	moreImportant        int // clusters with more pods at the highest priority with different numbers
+	aboveLowest          int // those of them where this is not the lowest priority
 }
 
 func (o *outcome) count(pending, upstream map[int32]int) {
@@ -334,6 +337,7 @@ func (o *outcome) count(pending, upstream map[int32]int) {
 		if pending[priority] != upstream[priority] {
 			if pending[priority] > upstream[priority] {
 				o.moreImportant++
+				o.aboveLowest += int(min(1, priority))
 			}
 			break
 		}
@@ -341,6 +345,6 @@ func (o *outcome) count(pending, upstream map[int32]int) {
 }
 
 func (o *outcome) String() string {
-	return fmt.Sprintf("%d pods pending, by priority %v; fewer in %d clusters, more in %d, more important ones in %d",
-		o.pending, o.byPriority, o.fewer, o.more, o.moreImportant)
+	return fmt.Sprintf("%d pods pending, by priority %v; fewer in %d clusters, more in %d, more important ones in %d (above the lowest priority in %d)",
+		o.pending, o.byPriority, o.fewer, o.more, o.moreImportant, o.aboveLowest)
 }

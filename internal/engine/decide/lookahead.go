@@ -16,7 +16,7 @@ import (
 // plugins.Profile.LookAhead.
 
 // mostChoices bounds the number of nodes compared by one look-ahead.
-const mostChoices = 32
+const mostChoices = 128
 
 // isRival reports whether the look-ahead may prefer a candidate with the cost other to the cheapest
 // candidate.
@@ -54,24 +54,25 @@ func rivalsOf(ahead plugins.LookAhead, best int32, count int, costOf func(int32)
 
 // consequences of an eviction.
 type consequences struct {
-	homeless int // victims with a replacement that fits nowhere, or without a replacement
-	cascades int // replacements that fit nowhere and would preempt other pods
+	homeless []int32 // priorities of the pods that fit nowhere in the end, the highest first
+	evicted  int     // pods preempted by replacements
 }
 
-func (a consequences) compare(b consequences) int {
-	return cmp.Or(cmp.Compare(a.homeless, b.homeless), cmp.Compare(a.cascades, b.cascades))
+func (a *consequences) compare(b *consequences) int {
+	return cmp.Or(slices.Compare(a.homeless, b.homeless), cmp.Compare(a.evicted, b.evicted))
 }
 
-// lookAhead chooses between found and its rivals. It prefers the node whose victims' replacements
-// fit on other nodes now, and then the fewest preemptions by replacements. Among equal nodes, the
-// cheapest is chosen.
+// lookAhead chooses between found and its rivals. It prefers the node that leaves the fewest pods
+// of the highest priority without a node, and then the fewest preemptions by replacements. Among
+// equal nodes, the cheapest is chosen.
 func (d *Decider) lookAhead(p *cluster.Pod, found Preemption) Preemption {
-	least, left := consequences{}, effort.NewBudget(d.limits, d.c)
+	var least consequences
+	left := effort.NewBudget(d.limits, d.c)
 	for i, choice := range slices.Insert(found.rivals, 0, found) {
-		if k := d.consequencesOf(p, &choice, left); i == 0 || k.compare(least) < 0 {
+		if k := d.consequencesOf(p, &choice, left); i == 0 || k.compare(&least) < 0 {
 			found, least = choice, k
 		}
-		if least.homeless == 0 || left.IsSpent() {
+		if len(least.homeless)+least.evicted == 0 || left.IsSpent() {
 			break
 		}
 	}
@@ -80,39 +81,53 @@ func (d *Decider) lookAhead(p *cluster.Pod, found Preemption) Preemption {
 }
 
 // consequencesOf supposes that p runs instead of the victims, and decides their replacements, the
-// most important first. It restores the cluster. It must not use cluster.Suppose, because the
-// decisions follow the log. Preemptions beyond the remaining effort are not counted.
+// most important first, and the replacements of the pods that these preempt. It restores the
+// cluster. It must not use cluster.Suppose, because the decisions follow the log. Replacements
+// beyond the remaining effort preempt no pods.
 func (d *Decider) consequencesOf(p *cluster.Pod, choice *Preemption, left *effort.Budget) (k consequences) {
-	var guests []*cluster.Pod
-	for _, v := range choice.Victims {
-		d.c.RemovePod(v.UID)
-	}
+	var undo []func()
 	defer func() {
-		for _, guest := range slices.Backward(guests) {
-			d.c.Leave(guest)
-		}
-		for _, v := range choice.Victims {
-			d.c.Place(v, choice.Node)
+		for _, do := range slices.Backward(undo) {
+			do()
 		}
 	}()
 	defer d.c.ReleaseClaims()()
 
-	guests = append(guests, d.c.Visit(p, choice.Node))
-	for _, v := range choice.Victims {
+	var waiting []*cluster.Pod
+	evict := func(victims []*cluster.Pod) {
+		for _, v := range victims {
+			n := v.Node
+			d.c.RemovePod(v.UID)
+			undo = append(undo, func() { d.c.Place(v, n) })
+		}
+		waiting = append(waiting, victims...)
+		slices.SortStableFunc(waiting, byImportance)
+	}
+	evict(choice.Victims)
+	guest := d.c.Visit(p, choice.Node)
+	undo = append(undo, func() { d.c.Leave(guest) })
+
+	for len(waiting) > 0 {
+		v := waiting[0]
+		waiting = waiting[1:]
 		if v.Class.Controller == nil { // no controller replaces the pod
-			k.homeless++
+			k.homeless = append(k.homeless, v.Class.Priority)
 			continue
 		}
-		left.Spend(effort.CostOfDecision)
-		replacement := cluster.NewPod(v.Class, v.Name, v.UID+"-replacement")
-		if n := d.Decide(replacement).Node; n != nil {
-			guests = append(guests, d.c.Visit(replacement, n))
+		replacement, before := cluster.NewPod(v.Class, v.Name, v.UID+"-replacement"), d.meter.Work
+		n := d.Decide(replacement).Node
+		left.Spend(d.meter.Work - before)
+		if n == nil && !left.IsSpent() {
+			next := d.preempt(replacement, left, "")
+			n, k.evicted = next.Node, k.evicted+len(next.Victims)
+			evict(next.Victims)
+		}
+		if n == nil {
+			k.homeless = append(k.homeless, v.Class.Priority)
 			continue
 		}
-		k.homeless++
-		if !left.IsSpent() && d.preempt(replacement, left, "").Node != nil {
-			k.cascades++
-		}
+		d.c.Place(replacement, n)
+		undo = append(undo, func() { d.c.RemovePod(replacement.UID) })
 	}
 	return k
 }

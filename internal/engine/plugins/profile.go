@@ -68,8 +68,9 @@ type Profile struct {
 }
 
 // LookAhead determines between which nodes preemption chooses by the consequences of evicting their
-// victims: it prefers victims whose replacements fit on other nodes now, and then victims whose
-// replacements preempt the fewest pods. Empty: none.
+// victims. It places the replacements of the victims, which may preempt other pods in turn. It
+// prefers the node that leaves the fewest pods of the highest priority without a node, and then the
+// fewest preemptions by replacements. Empty: none.
 type LookAhead string
 
 // The values of LookAhead.
