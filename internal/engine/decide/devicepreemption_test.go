@@ -26,7 +26,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-var deviceWorlds = flag.Int("device-worlds", 200, "number of random worlds of TestVictimsForDevices")
+var (
+	deviceWorlds = flag.Int("device-worlds", 200, "number of random worlds of TestVictimsForDevices")
+	deviceWorld0 = flag.Uint64("device-world-seed", 0, "the first of these worlds")
+)
 
 // TestVictimsForDevices compares preemption for devices with brute force in random small worlds. A
 // node has victims if and only if the removal of some less important pods gives the pod its
@@ -34,7 +37,7 @@ var deviceWorlds = flag.Int("device-worlds", 200, "number of random worlds of Te
 func TestVictimsForDevices(t *testing.T) {
 	profile := preemptingProfile(t)
 	outcomes := map[string]int{}
-	for seed := range uint64(*deviceWorlds) {
+	for seed := *deviceWorld0; seed < *deviceWorld0+uint64(*deviceWorlds); seed++ {
 		w := newDeviceWorld(t, profile, seed)
 		p := w.pending()
 		decider := decide.New(w.c, profile, seed)
@@ -90,8 +93,9 @@ func namesOf(pods []*cluster.Pod) string {
 	return strings.Join(names, ",")
 }
 
-// deviceWorld is a cluster of a few nodes with devices of three drivers: whole devices, devices
-// with consumable capacity, and partitions of a counter set. Every capacity and counter is 4.
+// deviceWorld is a cluster of a few nodes with devices of three drivers: whole devices, some with
+// binding conditions, devices with consumable capacity, and partitions of a counter set. Every
+// capacity and counter is 4.
 type deviceWorld struct {
 	*rand.Rand
 	c        *cluster.Cluster
@@ -151,7 +155,12 @@ func (w *deviceWorld) addNode(name string) {
 	if count := w.IntN(4); count > 0 {
 		slice := pool("whole", "whole", 1)
 		for i := range count {
-			slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", i)})
+			device := resourcev1.Device{Name: fmt.Sprint("gpu-", i)}
+			if w.IntN(4) == 0 {
+				device.BindingConditions, device.BindingFailureConditions = []string{"attached"}, []string{"failed"}
+				device.BindsToNode = new(w.IntN(2) == 0)
+			}
+			slice.Spec.Devices = append(slice.Spec.Devices, device)
 		}
 		w.c.ResourceSlices.Set(slice)
 	}
@@ -256,6 +265,9 @@ func (w *deviceWorld) requests() (list []resourcev1.DeviceRequest) {
 		default:
 			exactly.Count = int64(1 + w.IntN(2))
 		}
+		if w.IntN(4) == 0 {
+			exactly.Tolerations = []resourcev1.DeviceToleration{{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists}}
+		}
 		list = append(list, resourcev1.DeviceRequest{Name: fmt.Sprint("r", i), Exactly: exactly})
 	}
 	return list
@@ -338,7 +350,7 @@ func (w *deviceWorld) assign(node string, requests []resourcev1.DeviceRequest, u
 				counted += takes
 			}
 		}
-		return !w.tainted[device] && (admin || used[device]+wanted <= 4 && (w.consumes[device] == 0 || counted <= 4))
+		return (!w.tainted[device] || len(r.Tolerations) > 0) && (admin || used[device]+wanted <= 4 && (w.consumes[device] == 0 || counted <= 4))
 	}
 	if r.AllocationMode == resourcev1.DeviceAllocationModeAll {
 		for _, device := range devices {
