@@ -47,8 +47,8 @@ func listModes() []Mode {
 const (
 	diverseGoal = 100 // Mode.Goal of modes in which new kinds of pods appear often
 	// growthGoal limits the cost of a decision on the largest cluster relative to one with
-	// Report.Nodes, and fillGoal the cost of a pod on many empty nodes, including the first decision of
-	// each kind and the collection of garbage.
+	// Report.Nodes, and fillGoal the cost of a pod on many empty nodes, including the first
+	// decision of each kind and the collection of garbage.
 	growthGoal, fillGoal = 2, 4
 )
 
