@@ -40,6 +40,7 @@ type deviceRun struct {
 	later    []laterStep
 	promised map[types.UID]string // nodes of the victims, by preempting pod
 	victims  int
+	surplus  bool // victims may have more devices than their preemptors need
 
 	requests []string     // requests carried out so far
 	kills    map[int]bool // numbers of the requests after which their sender is killed
@@ -222,7 +223,7 @@ func (r *deviceRun) carryOut(action Action) {
 			if p := r.pod(pod.UID); p == nil || p.DeletionTimestamp != nil || p.Spec.NodeName != "" {
 				return "bind in vain", &Fault{Message: "the pod is not pending"}
 			}
-			if node, ok := r.promised[pod.UID]; ok && node != a.Attempt.Node {
+			if node, ok := r.promised[pod.UID]; ok && !r.mayArriveAt(pod.UID, a.Attempt.Node) {
 				r.t.Errorf("%s preempted on %s, and is bound to %s", pod.Name, node, a.Attempt.Node)
 			}
 			r.changePod(pod.UID, func(p *v1.Pod) { p.Spec.NodeName, p.Status.NominatedNodeName = a.Attempt.Node, "" })
@@ -255,6 +256,17 @@ func (r *deviceRun) carryOut(action Action) {
 	case Panicked:
 		r.t.Fatalf("panic: %s\n%s", a.Value, a.Stack)
 	}
+}
+
+// mayArriveAt reports whether a preemptor may be bound to a node: to the one of its victims, or to
+// one where other pods preempted, whose victims may have had more devices than these pods need.
+func (r *deviceRun) mayArriveAt(preemptor types.UID, node string) bool {
+	for uid, promised := range r.promised {
+		if promised == node && (uid == preemptor || r.surplus) {
+			return true
+		}
+	}
+	return false
 }
 
 // evict deletes a victim, whose kubelet needs up to 4 s.

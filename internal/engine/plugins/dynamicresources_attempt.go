@@ -272,7 +272,7 @@ func (a *attempt) offerAt(n *cluster.Node, guests ...*attempt) (o offer) {
 			return o
 		}
 	}
-	if !a.withinReach(n) {
+	if !a.withinReach(n) || a.isPromised(n, guests) {
 		return offer{rejection: outOfReach}
 	}
 	return o

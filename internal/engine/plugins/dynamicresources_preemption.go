@@ -17,7 +17,9 @@ import (
 // take precedence. Both concern only the node's own pools of devices.
 
 // guests returns, by node, the attempts of the nominated pods that need devices and take precedence
-// over p. Their devices must stay available until they are placed.
+// over p: those of a higher priority, and those of its priority unless p was nominated to the node
+// before them (for members of a group, all). Their devices must stay available until they are
+// placed.
 func (d *DynamicResources) guests(c *cluster.Cluster, p *cluster.Pod) map[int32][]*attempt {
 	if !d.preempts || c.Nominations() == 0 {
 		d.asked = nil
@@ -26,7 +28,9 @@ func (d *DynamicResources) guests(c *cluster.Cluster, p *cluster.Pod) map[int32]
 
 	asked, byNode := map[types.UID]*attempt{}, map[int32][]*attempt{}
 	for _, n := range c.NominatedNodes() {
+		later := false // than p, which is nominated to the node as well
 		for _, g := range n.Nominated {
+			later = later || g.UID == p.UID && p.Object().Spec.SchedulingGroup == nil
 			if !needsDevices(c, g) {
 				continue
 			}
@@ -38,7 +42,8 @@ func (d *DynamicResources) guests(c *cluster.Cluster, p *cluster.Pod) map[int32]
 				d.mutex.Unlock()
 			}
 			asked[g.UID] = a
-			if g.UID != p.UID && g.Class.Priority >= p.Class.Priority && a.err == nil && a.rejection == nil {
+			first := g.Class.Priority > p.Class.Priority || g.Class.Priority == p.Class.Priority && !later
+			if g.UID != p.UID && first && a.err == nil && a.rejection == nil {
 				byNode[n.Index] = append(byNode[n.Index], a)
 			}
 		}
@@ -89,6 +94,13 @@ func (a *attempt) findWithGuests(n *cluster.Node, open []*resourcev1.ResourceCla
 		}
 	}
 	return a.findBeside(a, n, open, shape, own, now)
+}
+
+// isPromised reports whether guests count on the devices of one of the pod's allocated claims. All
+// users of the claim are being preempted, so another user would keep the devices.
+func (a *attempt) isPromised(n *cluster.Node, guests []*attempt) bool {
+	return slices.ContainsFunc(guests, func(g *attempt) bool { return len(g.openAt(n)) > 0 }) &&
+		slices.ContainsFunc(a.claims, func(claim *resourcev1.ResourceClaim) bool { return a.isReleased(claim, n, true) })
 }
 
 // openAt returns the claims to be allocated on a node.
