@@ -78,25 +78,31 @@ type Core struct {
 	zones   map[string]*zone
 	dirty   []*node // nodes with possible writes, in order of discovery
 	asked   map[response.Ticket]request
-	tickets response.Ticket
 	marking int // number of MarkPods in asked
 
 	suspects []*node                   // seemingly silent nodes with unread Leases
 	reading  map[response.Ticket]*node // nodes with Lease reads in flight
-	behind   string                    // version of a Lease that was read, but not delivered by the watch yet; empty if the watch does not lag
-	behindAt time.Time                 // time at which the lag was discovered
 	recount  bool                      // within a step: all nodes must be examined, even if no pass is due
 	polled   bool                      // within a step: signs of life have just been listed (Polled)
 
-	nodeList uint32 // number of the current list
-	listing  bool
+	record  coreRecord
+	actions []Action
+}
+
+// coreRecord is the part of a Core's own state that Knowledge stores unchanged.
+type coreRecord struct {
+	Behind   string    `json:",omitempty"` // version of a Lease that was read, but not delivered by the watch yet; empty if the watch does not lag
+	BehindAt time.Time `json:",omitzero"`  // time at which the lag was discovered
+
+	Tickets  response.Ticket // the last ticket issued
+	NodeList uint32          // number of the current list
+	Listing  bool
 	// Nodes are not examined before the first complete lists, because zones would look too small.
-	nodesListed, leasesListed bool
-	nextPass                  time.Time // time of the next examination of all nodes
-	passes                    int       // number of examinations
-	blindSince                time.Time // start of the silence not counted yet; zero while the watches work
-	allDown                   bool      // every zone is fully disrupted: evictions are suspended
-	actions                   []Action
+	NodesListed, LeasesListed bool
+	NextPass                  time.Time // time of the next examination of all nodes
+	Passes                    int       // number of examinations
+	BlindSince                time.Time // start of the silence not counted yet; zero while the watches work
+	AllDown                   bool      // every zone is fully disrupted: evictions are suspended
 }
 
 // request is a write in flight. A node has at most one, plus one MarkPods.
@@ -167,12 +173,12 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 			c.nodeGone(n)
 		}
 	case NodesListing:
-		c.nodeList++
-		c.listing = true
+		c.record.NodeList++
+		c.record.Listing = true
 	case NodesListed:
-		c.listing, c.nodesListed = false, true
+		c.record.Listing, c.record.NodesListed = false, true
 		for _, n := range c.sortedNodes() {
-			if n.List != c.nodeList {
+			if n.List != c.record.NodeList {
 				c.nodeGone(n)
 			}
 		}
@@ -183,18 +189,18 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	// The list contains all renewals, so the watch no longer lags. A Lease without a node may have
 	// been deleted before the list.
 	case LeasesListed:
-		c.leasesListed, c.behind = true, ""
-		maps.DeleteFunc(c.leases, func(name string, _ lease) bool { return c.nodesListed && c.nodes[name] == nil })
+		c.record.LeasesListed, c.record.Behind = true, ""
+		maps.DeleteFunc(c.leases, func(name string, _ lease) bool { return c.record.NodesListed && c.nodes[name] == nil })
 	case Blind:
-		if c.blindSince.IsZero() {
-			c.blindSince = now
+		if c.record.BlindSince.IsZero() {
+			c.record.BlindSince = now
 		}
 	case Polled:
 		c.pollSeen(now)
 	case Sighted:
 		c.endBlindness(now)
 	case Away:
-		if c.blindSince.IsZero() {
+		if c.record.BlindSince.IsZero() {
 			c.forgiveSilence(e.From, now)
 		}
 	case Answered:
@@ -202,11 +208,11 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	case Tick:
 	}
 
-	if due := !now.Before(c.nextPass); c.nodesListed && c.leasesListed && (due || c.recount) {
+	if due := !now.Before(c.record.NextPass); c.record.NodesListed && c.record.LeasesListed && (due || c.recount) {
 		c.examineNodes(now)
-		c.passes++
+		c.record.Passes++
 		if due {
-			c.nextPass = now.Add(c.options.MonitorPeriod)
+			c.record.NextPass = now.Add(c.options.MonitorPeriod)
 		}
 	}
 
@@ -220,8 +226,8 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 // Wake returns the time of the next Tick if no event arrives first: the next pass, the next token
 // of a zone, or the next retry of a write.
 func (c *Core) Wake(now time.Time) time.Time {
-	at := pacing.Later(now, c.nextPass)
-	if !c.nodesListed || !c.leasesListed {
+	at := pacing.Later(now, c.record.NextPass)
+	if !c.record.NodesListed || !c.record.LeasesListed {
 		at = now.Add(c.options.MonitorPeriod) // the lists must complete first
 	}
 	sooner := func(t time.Time) { at = pacing.Earlier(at, t) }
@@ -275,7 +281,7 @@ func (n *node) effectiveStatus() v1.ConditionStatus {
 }
 
 // Passes returns the number of examinations of all nodes.
-func (c *Core) Passes() int { return c.passes }
+func (c *Core) Passes() int { return c.record.Passes }
 
 // Zone is the state of a zone, for metrics and the status page.
 type Zone struct {

@@ -139,13 +139,13 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 		return
 	}
 	switch {
-	case allDown && !c.allDown:
+	case allDown && !c.record.AllDown:
 		for _, n := range c.sortedNodes() {
 			n.Evict = false
 			n.zone.toTaint = nil
 			c.touchNode(n)
 		}
-	case !allDown && c.allDown:
+	case !allDown && c.record.AllDown:
 		for _, n := range c.nodes {
 			// A silent node without written conditions gets a new grace period; one with written
 			// conditions stays silent.
@@ -158,7 +158,7 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 		if allDown {
 			rate = 0
 		}
-		if z.State != state || allDown != c.allDown {
+		if z.State != state || allDown != c.record.AllDown {
 			z.Tainting.setRate(now, rate)
 			z.Marking.setRate(now, rate)
 			c.addAction(ZoneChanged{Zone: z.Name, From: z.State, To: state, Rate: rate})
@@ -166,7 +166,7 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 		}
 	}
 
-	c.allDown = allDown
+	c.record.AllDown = allDown
 }
 
 // toMark requests that the node's pods be marked NotReady: immediately, like upstream, or when the

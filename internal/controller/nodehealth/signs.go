@@ -23,7 +23,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 			c.nodeGone(n)
 		}
 		n = &node{nodeRecord: nodeRecord{Sign: now}}
-		if seen.readyStatus() == "" && c.listing {
+		if seen.readyStatus() == "" && c.record.Listing {
 			// A listed node without status has the longer grace period since its creation. The API
 			// server's clock may be ahead, so the start is at most now. A node delivered by the
 			// watch has just been created.
@@ -33,7 +33,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 			n.Sign = l.Seen
 		}
 		c.nodes[seen.Name] = n
-	case isOlder(seen.ResourceVersion, n.ResourceVersion) && !c.listing:
+	case isOlder(seen.ResourceVersion, n.ResourceVersion) && !c.record.Listing:
 		return // the response to Berth's own write arrived before this event of the watch
 	case !sameHeartbeat(seen.conditionOf(v1.NodeReady), n.conditionOf(v1.NodeReady)):
 		c.noteAlive(n, now)
@@ -41,7 +41,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 	if n.Evict && n.hasEvicting() && !seen.hasEvicting() {
 		n.Evict = false // another client removed the taint: the node must queue again
 	}
-	n.Node, n.List = seen, c.nodeList
+	n.Node, n.List = seen, c.record.NodeList
 	c.adoptTaint(n)
 	c.touchNode(n)
 	c.stopMarking(n)
@@ -50,7 +50,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 // adoptTaint takes over an evicting taint from a previous controller: a change of leader must
 // neither restart the countdown nor use up the zone's rate again.
 func (c *Core) adoptTaint(n *node) {
-	if c.allDown || n.Evict {
+	if c.record.AllDown || n.Evict {
 		return
 	}
 	n.Evict = n.hasEvicting() && n.effectiveStatus() != v1.ConditionTrue
@@ -91,8 +91,8 @@ func (c *Core) noteAlive(n *node, now time.Time) {
 // version is ignored, unless its renewal time is later than the last one: then the API server was
 // restored from a backup, and versions have restarted.
 func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
-	if c.behind != "" && !isOlder(seen.ResourceVersion, c.behind) {
-		c.behind = ""
+	if c.record.Behind != "" && !isOlder(seen.ResourceVersion, c.record.Behind) {
+		c.record.Behind = ""
 	}
 	before, ok := c.leases[seen.Name]
 	switch {
@@ -115,9 +115,9 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 
 // endBlindness ends a period without visible signs of life.
 func (c *Core) endBlindness(now time.Time) {
-	if !c.blindSince.IsZero() {
-		c.forgiveSilence(c.blindSince, now)
-		c.blindSince = time.Time{}
+	if !c.record.BlindSince.IsZero() {
+		c.forgiveSilence(c.record.BlindSince, now)
+		c.record.BlindSince = time.Time{}
 	}
 }
 
@@ -125,19 +125,19 @@ func (c *Core) endBlindness(now time.Time) {
 // the lists are at most three quarters of a grace period apart; after a longer gap, the API server
 // may have been unavailable, so that nodes could not renew their Leases.
 func (c *Core) pollSeen(now time.Time) {
-	if c.blindSince.IsZero() {
+	if c.record.BlindSince.IsZero() {
 		return
 	}
-	if now.Sub(c.blindSince) > c.options.MonitorGracePeriod*3/4 {
-		c.forgiveSilence(c.blindSince, now)
+	if now.Sub(c.record.BlindSince) > c.options.MonitorGracePeriod*3/4 {
+		c.forgiveSilence(c.record.BlindSince, now)
 	}
-	c.blindSince, c.polled, c.recount = now, true, true
+	c.record.BlindSince, c.polled, c.recount = now, true, true
 }
 
 // isBehind reports whether the watch is known to lag behind. It returns true for a grace period at
 // most: if the watch has not caught up by then, nodes are judged by the Leases read.
 func (c *Core) isBehind(now time.Time) bool {
-	return c.behind != "" && now.Sub(c.behindAt) < c.options.MonitorGracePeriod
+	return c.record.Behind != "" && now.Sub(c.record.BehindAt) < c.options.MonitorGracePeriod
 }
 
 // forgiveSilence excludes a period from the nodes' silence: it moves the last sign of each node
@@ -168,7 +168,7 @@ func (c *Core) nodeGone(n *node) {
 // judgeSilence decides whether the node is silent. The decision is suspended while signs of life
 // are invisible (blindSince), or while the watch is known to lag (behind).
 func (c *Core) judgeSilence(now time.Time, n *node) {
-	if n.Silent || !c.blindSince.IsZero() && !c.polled || c.isBehind(now) || !c.isOverdue(now, n) {
+	if n.Silent || !c.record.BlindSince.IsZero() && !c.polled || c.isBehind(now) || !c.isOverdue(now, n) {
 		return
 	}
 	if c.options.ReadsLeases && !c.polled {

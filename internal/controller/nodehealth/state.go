@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/berth-k8s/berth/internal/response"
 )
@@ -30,16 +29,7 @@ type Knowledge struct {
 	// in flight, as numbers of nodes.
 	Suspects []int                   `json:",omitempty"`
 	Reading  map[response.Ticket]int `json:",omitempty"`
-	Behind   string                  `json:",omitempty"` // "": the watch is not known to lag
-	BehindAt time.Time               `json:",omitzero"`
-
-	Tickets                            response.Ticket // the last ticket issued
-	NodeList                           uint32          // number of the current list
-	Listing, NodesListed, LeasesListed bool
-	NextPass                           time.Time
-	Passes                             int
-	BlindSince                         time.Time // Core.blindSince
-	AllDown                            bool
+	coreRecord
 }
 
 // NodeState is a node and its health.
@@ -65,11 +55,7 @@ type AskedState struct {
 // Save returns the Core's state. Nodes are numbered, because a deleted node may still be in a queue
 // when another node has its name.
 func (c *Core) Save() Knowledge {
-	s := Knowledge{
-		Leases: maps.Clone(c.leases), Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
-		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
-		BehindAt: c.behindAt,
-	}
+	s := Knowledge{Leases: maps.Clone(c.leases), coreRecord: c.record}
 
 	// The existing nodes are numbered first, by name, followed by deleted nodes found in a queue or
 	// a request.
@@ -98,7 +84,7 @@ func (c *Core) Save() Knowledge {
 		s.Zones = append(s.Zones, ZoneState{zoneRecord: z.zoneRecord, ToTaint: line(z.toTaint), ToMark: line(z.toMark)})
 	}
 
-	s.Dirty, s.Suspects, s.Behind = line(c.dirty), line(c.suspects), c.behind
+	s.Dirty, s.Suspects = line(c.dirty), line(c.suspects)
 	for _, ticket := range slices.Sorted(maps.Keys(c.reading)) {
 		if s.Reading == nil {
 			s.Reading = map[response.Ticket]int{}
@@ -130,9 +116,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		return nil, err
 	}
 
-	c.tickets, c.nodeList, c.listing, c.nodesListed, c.leasesListed = s.Tickets, s.NodeList, s.Listing, s.NodesListed, s.LeasesListed
-	c.nextPass, c.passes, c.blindSince, c.allDown = s.NextPass, s.Passes, s.BlindSince, s.AllDown
-	c.behindAt = s.BehindAt
+	c.record = s.coreRecord
 	for i := range s.Zones {
 		c.zones[s.Zones[i].Name] = &zone{zoneRecord: s.Zones[i].zoneRecord}
 	}
@@ -159,7 +143,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	}
 
 	maps.Copy(c.leases, s.Leases)
-	c.dirty, c.suspects, c.behind = line(s.Dirty), line(s.Suspects), s.Behind
+	c.dirty, c.suspects = line(s.Dirty), line(s.Suspects)
 	// node.asked is set while a read of the Lease is pending or in flight.
 	for _, n := range c.suspects {
 		n.asked = true

@@ -28,9 +28,9 @@ func (c *Core) readLeases() {
 	for len(c.suspects) > 0 && len(c.reading) < c.options.InFlight {
 		n := c.suspects[0]
 		c.suspects = c.suspects[1:]
-		c.tickets++
-		c.reading[c.tickets] = n
-		c.addAction(ReadLease{Ticket: c.tickets, Node: n.Name})
+		c.record.Tickets++
+		c.reading[c.record.Tickets] = n
+		c.addAction(ReadLease{Ticket: c.record.Tickets, Node: n.Name})
 	}
 }
 
@@ -46,13 +46,13 @@ func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 	case answer.Outcome == response.OK && !answer.Lease.Renewed.Equal(known.Renewed):
 		c.leaseSeen(now, *answer.Lease)
 		if !isOlder(answer.Lease.ResourceVersion, known.Version) {
-			if c.behind == "" {
-				c.behindAt = now
+			if c.record.Behind == "" {
+				c.record.BehindAt = now
 			}
-			c.behind = answer.Lease.ResourceVersion
+			c.record.Behind = answer.Lease.ResourceVersion
 		}
 	case answer.Outcome == response.OK, answer.Outcome == response.Gone:
-		if c.isOverdue(now, n) && !c.isBehind(now) && c.blindSince.IsZero() {
+		if c.isOverdue(now, n) && !c.isBehind(now) && c.record.BlindSince.IsZero() {
 			c.markSilent(n)
 		}
 	}

@@ -97,7 +97,7 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 		}
 	}
 
-	taints, differs := n.taintsFor(c.wallTime(now), n.Evict && n.effectiveStatus() != v1.ConditionTrue && !c.allDown)
+	taints, differs := n.taintsFor(c.wallTime(now), n.Evict && n.effectiveStatus() != v1.ConditionTrue && !c.record.AllDown)
 	if labels := n.mirroredLabels(); differs || len(labels) > 0 {
 		a := WriteNode{
 			Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, SetTaints: differs, Taints: taints, Labels: labels,
@@ -150,9 +150,9 @@ func (c *Core) stopMarking(n *node) {
 
 // issueTicket returns a ticket for a request about the node, and records the request as in flight.
 func (c *Core) issueTicket(n *node, of *paced) response.Ticket {
-	c.tickets++
-	c.asked[c.tickets] = request{node: n, pace: of, marks: of == &n.Pods}
-	return c.tickets
+	c.record.Tickets++
+	c.asked[c.record.Tickets] = request{node: n, pace: of, marks: of == &n.Pods}
+	return c.record.Tickets
 }
 
 // routeAnswer handles the response to a request. A node in the response is applied like a node from
