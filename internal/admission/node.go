@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Node taints a new node, in place, to keep pods off it until it has reported ready; Berth's node
@@ -61,10 +63,5 @@ func sameOf(taint *v1.Taint, node *v1.Node) *v1.Taint {
 	if node == nil {
 		return nil
 	}
-	for i := range node.Spec.Taints {
-		if had := &node.Spec.Taints[i]; had.MatchTaint(taint) && had.Value == taint.Value {
-			return had
-		}
-	}
-	return nil
+	return rules.Find(node.Spec.Taints, func(had *v1.Taint) bool { return had.MatchTaint(taint) && had.Value == taint.Value })
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/usage"
@@ -145,9 +146,5 @@ func NamedBy(word string) (kinds []Kind, bare bool) {
 }
 
 func operationOf(word string) *operation {
-	i := slices.IndexFunc(operations, func(o operation) bool { return o.word == word })
-	if i < 0 {
-		return nil
-	}
-	return &operations[i]
+	return rules.Find(operations, func(o *operation) bool { return o.word == word })
 }

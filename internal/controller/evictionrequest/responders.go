@@ -11,6 +11,8 @@ import (
 
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Imperative is Berth's own responder, the last one of every pod.
@@ -90,21 +92,14 @@ func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecycl
 
 // activeOf returns the responder with the current turn, or nil. It points into the status.
 func activeOf(status *lifecyclev1alpha1.EvictionStatus) *lifecyclev1alpha1.TargetResponder {
-	for i := range status.TargetResponders {
-		if r := &status.TargetResponders[i]; r.State == lifecyclev1alpha1.ResponderStateActive {
-			return r
-		}
-	}
-	return nil
+	return rules.Find(status.TargetResponders, func(r *lifecyclev1alpha1.TargetResponder) bool {
+		return r.State == lifecyclev1alpha1.ResponderStateActive
+	})
 }
 
 // statusOf returns the reported status of a responder, which the caller may read or modify in
 // place. Without an entry it returns an empty status outside of the Eviction.
 func statusOf(status *lifecyclev1alpha1.EvictionStatus, name string) *lifecyclev1alpha1.ResponderStatus {
-	for i := range status.Responders {
-		if r := &status.Responders[i]; r.Name == name {
-			return r
-		}
-	}
-	return &lifecyclev1alpha1.ResponderStatus{}
+	found := rules.Find(status.Responders, func(r *lifecyclev1alpha1.ResponderStatus) bool { return r.Name == name })
+	return cmp.Or(found, &lifecyclev1alpha1.ResponderStatus{})
 }

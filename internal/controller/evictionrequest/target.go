@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/response"
 )
@@ -109,12 +110,7 @@ func (t *target) invalid() string {
 // wanted reports whether a request still requires the pod to leave and has not been reported as
 // failed.
 func (t *target) wanted() bool {
-	for _, r := range t.requests {
-		if wants(r) {
-			return true
-		}
-	}
-	return false
+	return rules.Any(maps.Values(t.requests), wants)
 }
 
 // wants reports whether a request requires the pod to leave. Deleting the request withdraws it.
@@ -130,12 +126,9 @@ func wants(r *lifecyclev1alpha1.EvictionRequest) bool {
 func (t *target) renewed(e *lifecyclev1alpha1.Eviction) bool {
 	failed := meta.FindStatusCondition(e.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 	canceled := failed != nil && failed.Reason == string(lifecyclev1alpha1.EvictionConditionReasonCanceledDueToNoRequesters)
-	for _, r := range t.requests {
-		if wants(r) && (canceled || ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation) {
-			return true
-		}
-	}
-	return false
+	return rules.Any(maps.Values(t.requests), func(r *lifecyclev1alpha1.EvictionRequest) bool {
+		return wants(r) && (canceled || ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation)
+	})
 }
 
 // current returns the Eviction of the pod: an active one, or else the newest. Other clients may
@@ -160,10 +153,8 @@ func rank(e *lifecyclev1alpha1.Eviction) int {
 
 // endOf returns the end time of an Eviction and whether it has ended.
 func endOf(e *lifecyclev1alpha1.Eviction) (at time.Time, ended bool) {
-	for i := range e.Status.Conditions {
-		if c := &e.Status.Conditions[i]; isFinal(c) {
-			return c.LastTransitionTime.Time, true
-		}
+	if c := rules.Find(e.Status.Conditions, isFinal); c != nil {
+		return c.LastTransitionTime.Time, true
 	}
 	return time.Time{}, false
 }

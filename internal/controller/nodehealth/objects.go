@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	nodetopology "k8s.io/component-helpers/node/topology"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Node is the part of a node that node health depends on.
@@ -80,12 +82,7 @@ func NodeOf(node *v1.Node) Node {
 
 // conditionOf returns the condition of that type, or nil.
 func (n *Node) conditionOf(t v1.NodeConditionType) *v1.NodeCondition {
-	for i := range n.Conditions {
-		if n.Conditions[i].Type == t {
-			return &n.Conditions[i]
-		}
-	}
-	return nil
+	return rules.Find(n.Conditions, func(c *v1.NodeCondition) bool { return c.Type == t })
 }
 
 // readyStatus returns the status of the Ready condition, or "" without one.

@@ -4,6 +4,7 @@
 package rebalance
 
 import (
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/claimcontrollers"
 )
@@ -133,12 +135,7 @@ func claimsVolumes(p *v1.Pod) bool {
 // higher cost and with the same result.
 func mayClaim(p *v1.Pod) bool {
 	extended := slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
-		for name := range c.Resources.Requests {
-			if cluster.IsScalar(name) {
-				return true
-			}
-		}
-		return false
+		return rules.Any(maps.Keys(c.Resources.Requests), cluster.IsScalar)
 	})
 	return extended || len(p.Spec.ResourceClaims) > 0 || claimsVolumes(p)
 }

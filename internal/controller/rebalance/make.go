@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	objects "github.com/berth-k8s/berth/internal/world"
 )
 
@@ -52,12 +53,7 @@ func Make(state *State, policy *Policy, options Options) *Plan {
 // hasPending reports whether any pod of the state lacks a node. If none does, the search without
 // goals is skipped. A pod counts even if no node fits it.
 func hasPending(state *State) bool {
-	for p := range objects.All[*v1.Pod](state.World) {
-		if p.Spec.NodeName == "" {
-			return true
-		}
-	}
-	return false
+	return rules.Any(objects.All[*v1.Pod](state.World), func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
 }
 
 // planSettled plans for a state without pending pods that fit.

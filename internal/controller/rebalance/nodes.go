@@ -4,6 +4,8 @@
 package rebalance
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -70,12 +72,9 @@ func (w *world) suitsPod(p *pod, n *cluster.Node) bool {
 	if k := w.hard.concernOf(p); k.judge != nil && k.judge(n) != nil {
 		return false
 	}
-	for _, t := range plugins.Untolerated(p.Pod, n) {
-		if t.Key != EmptyingTaint { // a temporarily closed node still suits the pod
-			return false
-		}
-	}
-	return !n.Taints.Unschedulable
+	// A temporarily closed node still suits the pod.
+	return !n.Taints.Unschedulable &&
+		!slices.ContainsFunc(plugins.Untolerated(p.Pod, n), func(t *v1.Taint) bool { return t.Key != EmptyingTaint })
 }
 
 // countSuitable counts the nodes suiting the pod. It looks at all nodes, so callers cache the

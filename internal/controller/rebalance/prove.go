@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // proof holds a successor's node, or the reason for refusing the move.
@@ -298,11 +299,7 @@ func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
 // readyCondition returns the node's condition Ready, or nil if it is absent, as in manifests.
 func (w *world) readyCondition(n *cluster.Node) *v1.NodeCondition {
 	object := w.nodeObject(n)
-	i := slices.IndexFunc(object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
-	if i < 0 {
-		return nil
-	}
-	return &object.Status.Conditions[i]
+	return rules.Find(object.Status.Conditions, func(c *v1.NodeCondition) bool { return c.Type == v1.NodeReady })
 }
 
 // isReady reports whether a node is ready. A node without the condition counts as ready.

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file evicts the victims of a preemption: it marks them as terminating, requests their
@@ -178,10 +179,8 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 func (pr *preemptions) stillAwaits(r *removal) bool {
 	if g := pr.groupFor(r.pod); g != nil {
 		for _, g := range g.Tree() {
-			for uid := range g.Members {
-				if pr.pendingItem(uid) != nil {
-					return true
-				}
+			if rules.Any(g.Members, func(uid types.UID) bool { return pr.pendingItem(uid) != nil }) {
+				return true
 			}
 		}
 	}

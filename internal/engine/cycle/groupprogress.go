@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file holds the state of all groups, and reports the progress of groups and trees: which of
@@ -58,12 +59,7 @@ func (gp *groupProgress) isStarted(g *groups.Group) bool {
 	if !g.Scheduled() && !g.Done {
 		return false
 	}
-	for uid := range g.Counted {
-		if gp.isBound(uid) {
-			return true
-		}
-	}
-	return false
+	return rules.Any(g.Counted, gp.isBound)
 }
 
 // isBound reports whether a pod is on a node and its binding, if made by this scheduler, has

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
@@ -213,12 +214,7 @@ func (ps *placements) preBindEnded(b *placement, plugin string, o Outcome) {
 
 // ownWork returns the work of Berth's own plugin of that name, or nil.
 func (b *placement) ownWork(plugin string) *ownWork {
-	for i := range b.own {
-		if b.own[i].plugin == plugin {
-			return &b.own[i]
-		}
-	}
-	return nil
+	return rules.Find(b.own, func(w *ownWork) bool { return w.plugin == plugin })
 }
 
 // workDone records that a plugin's work has ended or failed. The first fault stops the work of the

@@ -5,6 +5,7 @@ package cycle
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -110,12 +111,8 @@ func (gs *podGroups) isHeld(child groups.Child) bool {
 	if g := child.Group; g != nil {
 		return gs.progress.isSettled(child) || gs.progress.countBound(g) > 0
 	}
-	for _, g := range child.Composite.Leaves() {
-		if gs.progress.countBound(g) > 0 {
-			return true
-		}
-	}
-	return gs.progress.holdsFor(child.Composite, gs.isHeld)
+	return slices.ContainsFunc(child.Composite.Leaves(), func(g *groups.Group) bool { return gs.progress.countBound(g) > 0 }) ||
+		gs.progress.holdsFor(child.Composite, gs.isHeld)
 }
 
 // listBrokenInTree is listBroken for a group of a tree. It lists the groups below the highest

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Attempt decides the pods of a group together. Package cycle uses the lower layers only through
@@ -179,12 +180,9 @@ func (a *Attempt) PlanRoom() *RoomPlan {
 // not help.
 func (a *Attempt) HasLower() bool {
 	mayLeave := a.rooms.victimRule()
-	for n := range a.eachNode {
-		if slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { _, leaves := mayLeave(p); return leaves }) {
-			return true
-		}
-	}
-	return false
+	return rules.Any(a.eachNode, func(n *cluster.Node) bool {
+		return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { _, leaves := mayLeave(p); return leaves })
+	})
 }
 
 // PlanReservation looks for the nodes where the group is likely to fit soonest as pods end, among

@@ -98,12 +98,9 @@ func leavesTrace(c *cluster.Cluster, provisioner string) bool {
 	if _, installed := c.CSIDrivers.Get("", provisioner); installed || strings.Contains(provisioner, "/") {
 		return true
 	}
-	for _, n := range c.CSINodes.All() {
-		if slices.ContainsFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == provisioner }) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(c.Volumes.All(), func(v *v1.PersistentVolume) bool {
+	return slices.ContainsFunc(c.CSINodes.All(), func(n *storagev1.CSINode) bool {
+		return slices.ContainsFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == provisioner })
+	}) || slices.ContainsFunc(c.Volumes.All(), func(v *v1.PersistentVolume) bool {
 		return v.Spec.CSI != nil && v.Spec.CSI.Driver == provisioner
 	})
 }

@@ -5,6 +5,7 @@ package rules
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 )
 
@@ -19,6 +20,26 @@ func Mapped[T, U any](list []T, of func(T) U) []U {
 		results = append(results, of(element))
 	}
 	return results
+}
+
+// Any reports whether any value of a sequence meets a condition.
+func Any[T any](values iter.Seq[T], is func(T) bool) bool {
+	for value := range values {
+		if is(value) {
+			return true
+		}
+	}
+	return false
+}
+
+// Find returns a pointer to the first element of a list that meets a condition, or nil.
+func Find[T any](list []T, is func(*T) bool) *T {
+	for i := range list {
+		if is(&list[i]) {
+			return &list[i]
+		}
+	}
+	return nil
 }
 
 // Inner returns the inner map of a key. It creates the map if the key is new.

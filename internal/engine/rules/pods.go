@@ -54,12 +54,7 @@ func IsBestEffort(pod *v1.Pod) bool {
 
 // PodCondition returns the condition of that type, or nil. It points into the status.
 func PodCondition(status *v1.PodStatus, t v1.PodConditionType) *v1.PodCondition {
-	for i := range status.Conditions {
-		if status.Conditions[i].Type == t {
-			return &status.Conditions[i]
-		}
-	}
-	return nil
+	return Find(status.Conditions, func(c *v1.PodCondition) bool { return c.Type == t })
 }
 
 // HasReadyCondition reports whether the pod's Ready condition is true. It returns false for a pod

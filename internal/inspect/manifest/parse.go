@@ -6,6 +6,7 @@ package manifest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/config/document"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // found is a result of parsing a chunk: an object of a kind used by Berth (kind and object are
@@ -232,15 +234,7 @@ func findKind(name, apiVersion string) (k *kind, ignored, field, fault string) {
 // isUpstream reports whether a group belongs to Kubernetes and has, or had, any of the kinds used
 // by Berth. Kind names are unique among these groups, so a kind in the wrong group is a mistake.
 func isUpstream(group string) bool {
-	if group == "extensions" {
-		return true
-	}
-	for _, k := range kinds {
-		if groupOf(k.apiVersion) == group {
-			return true
-		}
-	}
-	return false
+	return group == "extensions" || rules.Any(maps.Values(kinds), func(k *kind) bool { return groupOf(k.apiVersion) == group })
 }
 
 // similarKind returns the kind that differs from a name only in case or by a plural s; "" if no

@@ -4,6 +4,8 @@
 package simulate
 
 import (
+	"maps"
+
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -119,18 +121,12 @@ func (b *budgets) mayFailSync(namespace string, controller *metav1.OwnerReferenc
 
 // stillFails reports whether any remaining pod may prevent the budget from being counted.
 func (b *budgets) stillFails(one budget, expected map[*cluster.PodClass]int) bool {
-	for class := range expected {
-		if one.covers(class.Namespace, class.Labels) && b.mayFailSync(class.Namespace, class.Controller) {
-			return true
-		}
-	}
-	for p := range world.InNamespace[*v1.Pod](b.scheduler.api, one.namespace) {
-		if rules.IsTerminal(p) && one.covers(p.Namespace, labels.Set(p.Labels)) &&
-			b.mayFailSync(p.Namespace, metav1.GetControllerOfNoCopy(p)) {
-			return true
-		}
-	}
-	return false
+	return rules.Any(maps.Keys(expected), func(class *cluster.PodClass) bool {
+		return one.covers(class.Namespace, class.Labels) && b.mayFailSync(class.Namespace, class.Controller)
+	}) || rules.Any(world.InNamespace[*v1.Pod](b.scheduler.api, one.namespace), func(p *v1.Pod) bool {
+		return rules.IsTerminal(p) && one.covers(p.Namespace, labels.Set(p.Labels)) &&
+			b.mayFailSync(p.Namespace, metav1.GetControllerOfNoCopy(p))
+	})
 }
 
 // covers reports whether the budget covers pods with these labels.

@@ -6,6 +6,7 @@ package simulate
 import (
 	"cmp"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
@@ -148,15 +150,8 @@ func (h *health) nextCall() (time.Duration, bool) {
 // since the last change, or some node's taints do not match its state. Without this check, a world
 // might be considered quiet before a failed node is tainted, or never be considered quiet.
 func (h *health) isBusy() bool {
-	if !h.unsettled && h.clock.now >= h.alertTo {
-		return false
-	}
-	for name := range h.seen {
-		if !h.nodes.named[name].hasExpectedTaints() {
-			return true
-		}
-	}
-	return false
+	return (h.unsettled || h.clock.now < h.alertTo) &&
+		rules.Any(maps.Keys(h.seen), func(name string) bool { return !h.nodes.named[name].hasExpectedTaints() })
 }
 
 // hasExpectedTaints reports whether the node has exactly the taints node health assigns to its
@@ -233,12 +228,10 @@ func (h *health) runDue() {
 // hasMore reports whether node health has pending work: a dead node not yet marked Unknown, or a
 // node with a pending taint.
 func (h *health) hasMore() bool {
-	for name := range h.seen {
-		if m := h.nodes.named[name]; m.dead && disruption.ReadinessOf(m.object) != v1.ConditionUnknown {
-			return true
-		}
-	}
-	return slices.ContainsFunc(h.core.Zones(), func(z nodehealth.Zone) bool { return z.Waiting > 0 && z.Rate > 0 })
+	return rules.Any(maps.Keys(h.seen), func(name string) bool {
+		m := h.nodes.named[name]
+		return m.dead && disruption.ReadinessOf(m.object) != v1.ConditionUnknown
+	}) || slices.ContainsFunc(h.core.Zones(), func(z nodehealth.Zone) bool { return z.Waiting > 0 && z.Rate > 0 })
 }
 
 // deliverRenewals delivers the latest renewal of every Lease, in order of time. Dead nodes do not

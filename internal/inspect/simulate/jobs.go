@@ -222,16 +222,9 @@ func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
 func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 	owner := workload.Of(set).Owner()
 	its := func(p *v1.Pod) bool { return rules.OwnerOf(p) == owner && workload.DaemonNode(p) == m.object.Name }
-	if slices.ContainsFunc(c.gaps[m.object.Name], its) ||
-		slices.ContainsFunc(c.pods.podsOn(m.object.Name), func(p *pod) bool { return its(p.object) }) {
-		return true
-	}
-	for p := range c.scheduler.eachWaiting {
-		if its(p.object) {
-			return true
-		}
-	}
-	return false
+	itsPod := func(p *pod) bool { return its(p.object) }
+	return slices.ContainsFunc(c.gaps[m.object.Name], its) || slices.ContainsFunc(c.pods.podsOn(m.object.Name), itsPod) ||
+		rules.Any(c.scheduler.eachWaiting, itsPod)
 }
 
 // makeDaemons creates a DaemonSet's pods for all eligible nodes, in order of node name, regardless

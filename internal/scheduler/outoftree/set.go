@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/scheduler/extender"
 	"github.com/berth-k8s/berth/internal/scheduler/runner"
 )
@@ -219,12 +221,9 @@ func (s *Set) buildProfile(p *plugins.Profile) (cycle.Profile, error) {
 // isNeeded reports whether any profile has an out-of-tree plugin or an extender. Otherwise, Start
 // lists nothing and the Store keeps nothing.
 func (s *Set) isNeeded() bool {
-	for _, f := range s.frameworks {
-		if f.profile != nil && len(f.profile.Outside)+len(f.profile.Extenders) > 0 {
-			return true
-		}
-	}
-	return len(s.extenders) > 0
+	return len(s.extenders) > 0 || rules.Any(maps.Values(s.frameworks), func(f *framework) bool {
+		return f.profile != nil && len(f.profile.Outside)+len(f.profile.Extenders) > 0
+	})
 }
 
 // Start lists nodes and pods for the Store, and starts the informers that plugins requested at

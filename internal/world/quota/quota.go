@@ -27,10 +27,10 @@ import (
 // Covers reports whether the pod matches all the quota's scopes. A quota without scopes covers all
 // pods of its namespace; the caller compares the namespaces.
 func Covers(q *v1.ResourceQuota, p *v1.Pod) bool {
-	for _, scope := range q.Spec.Scopes {
-		if !inScope(p, v1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: v1.ScopeSelectorOpExists}) {
-			return false
-		}
+	if slices.ContainsFunc(q.Spec.Scopes, func(scope v1.ResourceQuotaScope) bool {
+		return !inScope(p, v1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: v1.ScopeSelectorOpExists})
+	}) {
+		return false
 	}
 	// All scopes of both fields must match.
 	return q.Spec.ScopeSelector == nil || !slices.ContainsFunc(q.Spec.ScopeSelector.MatchExpressions,

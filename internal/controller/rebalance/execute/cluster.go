@@ -119,13 +119,10 @@ func (c *cluster) split(object metav1.Object) bool {
 	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
 		return false
 	}
-	for other := range world.InNamespace[*appsv1.ReplicaSet](c.World, object.GetNamespace()) {
-		if other.UID != object.GetUID() && replicasOf(other) > 0 &&
-			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
-			return true
-		}
-	}
-	return false
+	return rules.Any(world.InNamespace[*appsv1.ReplicaSet](c.World, object.GetNamespace()), func(other *appsv1.ReplicaSet) bool {
+		return other.UID != object.GetUID() && replicasOf(other) > 0 &&
+			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID})
+	})
 }
 
 // notMade returns the reason a ReplicaSet's controller could not create a pod, or "". The

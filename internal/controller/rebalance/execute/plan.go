@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world"
 )
 
@@ -126,10 +127,7 @@ func lags(plan *rebalance.Plan) bool {
 // empties reports whether terminating pods still occupy room that further moves may need. The
 // successor of an unready pod often arrives before its victim has left.
 func (c *Core) empties() bool {
-	for p := range world.All[*v1.Pod](c.cluster.World) {
-		if p.DeletionTimestamp != nil && p.Spec.NodeName != "" {
-			return true
-		}
-	}
-	return false
+	return rules.Any(world.All[*v1.Pod](c.cluster.World), func(p *v1.Pod) bool {
+		return p.DeletionTimestamp != nil && p.Spec.NodeName != ""
+	})
 }
