@@ -16,7 +16,7 @@ import (
 // Default applies, in place, the API server's defaults for a decoded pod (SetObjectDefaults_Pod).
 // The API server does so before admission, so the rules see the defaults.
 func Default(pod *v1.Pod) {
-	containers := slices.Concat(toPointers(pod.Spec.InitContainers), toPointers(pod.Spec.Containers))
+	containers := slices.Concat(rules.Pointers(pod.Spec.InitContainers), rules.Pointers(pod.Spec.Containers))
 	for _, c := range containers {
 		// Like upstream, do this before amounts are rounded.
 		defaultRequests(&c.Resources)
@@ -48,15 +48,6 @@ func Default(pod *v1.Pod) {
 	}
 	roundUp(pod.Spec.Overhead)
 	defaultSpec(&pod.Spec)
-}
-
-// toPointers returns pointers into the list.
-func toPointers[T any](list []T) []*T {
-	result := make([]*T, len(list))
-	for i := range list {
-		result[i] = &list[i]
-	}
-	return result
 }
 
 // defaultSpec sets the defaults of the pod's own fields.

@@ -36,9 +36,7 @@ func preparePod(pod *v1.Pod) {
 func mergeLabelKeys(pod *v1.Pod) {
 	var terms []*v1.PodAffinityTerm
 	add := func(must []v1.PodAffinityTerm, should []v1.WeightedPodAffinityTerm) {
-		for i := range must {
-			terms = append(terms, &must[i])
-		}
+		terms = append(terms, rules.Pointers(must)...)
 		for i := range should {
 			terms = append(terms, &should[i].PodAffinityTerm)
 		}

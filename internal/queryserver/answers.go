@@ -24,6 +24,7 @@ import (
 	berthv1alpha1 "github.com/berth-k8s/berth/api/berth/v1alpha1"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/question"
@@ -147,9 +148,7 @@ func (a *Answers) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) 
 			if err != nil {
 				return err
 			}
-			for i := range g.Suggestions {
-				answer.Suggestions = append(answer.Suggestions, g.Suggestions[i].Text)
-			}
+			answer.Suggestions = rules.Mapped(g.Suggestions, func(s explain.GroupSuggestion) string { return s.Text })
 			answer.State, answer.Summary = string(g.State), g.Summary
 			answer.Text, answer.Document, err = documentOf(g)
 			return err
@@ -180,9 +179,7 @@ func (a *Answers) Explain(ctx context.Context, r *berthv1alpha1.ExplainRequest) 
 		if !q.view.whole {
 			return nil
 		}
-		for i := range e.Suggestions {
-			answer.Suggestions = append(answer.Suggestions, e.Suggestions[i].Text)
-		}
+		answer.Suggestions = rules.Mapped(e.Suggestions, func(s explain.Suggestion) string { return s.Text })
 		answer.Summary = e.Summary
 		answer.Text, answer.Document, err = documentOf(e)
 		return err

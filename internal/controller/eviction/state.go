@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -117,9 +118,7 @@ func (c *Core) Save() Knowledge {
 		n := c.mirror.nodes[name]
 		saved := NodeState{nodeRecord: n.nodeRecord}
 		saved.Held = slices.Clone(n.Held)
-		for _, p := range n.pods {
-			saved.Pods = append(saved.Pods, p.UID)
-		}
+		saved.Pods = rules.Mapped(n.pods, func(p *pod) types.UID { return p.UID })
 		s.Nodes = append(s.Nodes, saved)
 	}
 
@@ -143,9 +142,7 @@ func (c *Core) Save() Knowledge {
 		s.Notes = append(s.Notes, saved)
 	}
 
-	for _, n := range c.notes.late {
-		s.Unnoted = append(s.Unnoted, n.Name)
-	}
+	s.Unnoted = rules.Mapped(c.notes.late, func(n *node) string { return n.Name })
 	c.saveDevices(&s)
 	return s
 }
@@ -157,9 +154,7 @@ func saveTry(ticket response.Ticket, a *attempt) TryState {
 	if a.pod != nil {
 		saved.Pod = a.pod.UID
 	}
-	for _, other := range a.also {
-		saved.Also = append(saved.Also, saveTry(0, other))
-	}
+	saved.Also = rules.Mapped(a.also, func(other *attempt) TryState { return saveTry(0, other) })
 	return saved
 }
 
@@ -210,9 +205,7 @@ func Restore(options Options, s Knowledge) *Core {
 		c.notes.written[saved.Ticket] = cmp.Or(c.mirror.nodes[saved.Node], &node{})
 	}
 
-	for _, name := range s.Unnoted {
-		c.notes.late = append(c.notes.late, c.mirror.nodeNamed(name))
-	}
+	c.notes.late = rules.Mapped(s.Unnoted, c.mirror.nodeNamed)
 	return c
 }
 
@@ -247,9 +240,7 @@ func (d *devices) saveState() (s DevicesState) {
 		s.Slices = append(s.Slices, saved)
 	}
 
-	for _, r := range d.sorted {
-		s.Rules = append(s.Rules, r.RuleState)
-	}
+	s.Rules = rules.Mapped(d.sorted, func(r *rule) RuleState { return r.RuleState })
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/response"
 )
@@ -295,12 +296,10 @@ type Zone struct {
 
 // Zones returns the zones by name, as of the last pass.
 func (c *Core) Zones() []Zone {
-	var zones []Zone
-	for _, z := range c.sortedZones() {
-		zones = append(zones, Zone{
+	return rules.Mapped(c.sortedZones(), func(z *zone) Zone {
+		return Zone{
 			Name: z.Name, State: z.State, Size: z.Size, Unhealthy: z.Unhealthy,
 			Rate: z.Tainting.Rate, Waiting: len(z.toTaint), Evictions: z.Evictions,
-		})
-	}
-	return zones
+		}
+	})
 }

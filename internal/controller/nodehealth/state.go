@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -70,12 +71,7 @@ func (c *Core) Save() Knowledge {
 		return at
 	}
 
-	line := func(nodes []*node) (line []int) {
-		for _, n := range nodes {
-			line = append(line, place(n))
-		}
-		return line
-	}
+	line := func(nodes []*node) []int { return rules.Mapped(nodes, place) }
 
 	for _, n := range c.sortedNodes() {
 		place(n)
@@ -130,12 +126,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		}
 	}
 
-	line := func(places []int) (line []*node) {
-		for _, at := range places {
-			line = append(line, nodes[at])
-		}
-		return line
-	}
+	line := func(places []int) []*node { return rules.Mapped(places, func(at int) *node { return nodes[at] }) }
 
 	for i := range s.Zones {
 		z := c.zones[s.Zones[i].Name]

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Conditions are the values of --fail-on: moves to make, pods that stay against the policy, and
@@ -34,11 +35,8 @@ func (plan *Plan) Holds(condition string) bool {
 
 // Names returns the pods to move, in order. They have the form of kubectl -o name, for scripts, and
 // likewise omit namespaces.
-func (plan *Plan) Names() (names []string) {
-	for i := range plan.Moves {
-		names = append(names, "pod/"+plan.Moves[i].Name)
-	}
-	return names
+func (plan *Plan) Names() []string {
+	return rules.Mapped(plan.Moves, func(m Move) string { return "pod/" + m.Name })
 }
 
 // Write prints the plan in the given format, which is text by default. The format wide is text that

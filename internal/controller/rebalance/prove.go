@@ -244,11 +244,7 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is requirements) pro
 	slices.SortFunc(good, func(a, b judged) int {
 		return cmp.Or(slices.Compare(a.after, b.after), cmp.Compare(a.n.Name, b.n.Name))
 	})
-	found := proof{node: good[0].n}
-	for _, j := range good[1:] {
-		found.alternatives = append(found.alternatives, j.n)
-	}
-
+	found := proof{node: good[0].n, alternatives: rules.Mapped(good[1:], func(j judged) *cluster.Node { return j.n })}
 	sortByName(found.alternatives)
 	if w.options.Placing == Held {
 		found.alternatives = nil

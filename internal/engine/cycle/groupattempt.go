@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // This file holds the state of one attempt for a group: its members, and the request for package
@@ -149,11 +150,8 @@ func (a *groupAttempt) scheduleForPlugin() (p GroupPlacement) {
 
 // describePlacement converts a placement for out-of-tree plugins.
 func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
-	p := GroupPlacement{Domain: from.Domain, Nodes: from.Nodes}
-	for _, place := range from.Places {
-		p.Places = append(p.Places, GroupPlace{&a.byAsked[place.Member].Attempt, place.Decision.Node})
-	}
-	return p
+	places := rules.Mapped(from.Places, func(p gang.Place) GroupPlace { return GroupPlace{&a.byAsked[p.Member].Attempt, p.Decision.Node} })
+	return GroupPlacement{Domain: from.Domain, Nodes: from.Nodes, Places: places}
 }
 
 // takeOff removes members without a started placement from their nodes.

@@ -42,6 +42,14 @@ func Find[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
+// Pointers returns pointers to the elements of a list, in order; nil for an empty list.
+func Pointers[T any](list []T) (pointers []*T) {
+	for i := range list {
+		pointers = append(pointers, &list[i])
+	}
+	return pointers
+}
+
 // Inner returns the inner map of a key. It creates the map if the key is new.
 func Inner[K, L comparable, V any](of map[K]map[L]V, key K) map[L]V {
 	if of[key] == nil {

@@ -173,11 +173,7 @@ func validateOptionalName(name string, path *field.Path) field.ErrorList {
 // invalidErrors makes an error of each fault found by a name check. It returns nil if there are no
 // faults.
 func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList {
-	var errs field.ErrorList
-	for _, fault := range faults {
-		errs = append(errs, field.Invalid(path, value, fault))
-	}
-	return errs
+	return Mapped(faults, func(fault string) *field.Error { return field.Invalid(path, value, fault) })
 }
 
 // requiredErrors is invalidErrors for a required field, whose faults do not count if it is unset.

@@ -144,14 +144,8 @@ func (f *fixer) peakOf(trial *v1.Pod, name v1.ResourceName, total func() int64) 
 }
 
 // containersOf lists the pod's containers and init containers.
-func containersOf(p *v1.Pod) (list []*v1.Container) {
-	for i := range p.Spec.Containers {
-		list = append(list, &p.Spec.Containers[i])
-	}
-	for i := range p.Spec.InitContainers {
-		list = append(list, &p.Spec.InitContainers[i])
-	}
-	return list
+func containersOf(p *v1.Pod) []*v1.Container {
+	return slices.Concat(rules.Pointers(p.Spec.Containers), rules.Pointers(p.Spec.InitContainers))
 }
 
 // containerNote names a container if the pod has several.

@@ -38,11 +38,7 @@ func (s *Set) checkObjects(options Options) Errors {
 	slices.SortStableFunc(c.errs, func(a, b *located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))
 	})
-	var errs Errors
-	for _, e := range c.errs {
-		errs = append(errs, e.err)
-	}
-	return errs
+	return rules.Mapped(c.errs, func(e *located) *Error { return e.err })
 }
 
 // checker collects the faults that involve several objects of a set.

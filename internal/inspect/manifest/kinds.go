@@ -54,11 +54,8 @@ var (
 
 // Kinds returns all kinds used by Berth, in a fixed order. It excludes Secrets and anything that
 // contains them, so that a recording of a cluster can be shared.
-func Kinds() (list []schema.GroupVersionKind) {
-	for _, k := range ordered {
-		list = append(list, schema.FromAPIVersionAndKind(k.apiVersion, k.name))
-	}
-	return list
+func Kinds() []schema.GroupVersionKind {
+	return rules.Mapped(ordered, func(k *kind) schema.GroupVersionKind { return schema.FromAPIVersionAndKind(k.apiVersion, k.name) })
 }
 
 // object is a pointer to an API type. The constraint lets generic functions create such a type and
@@ -84,11 +81,8 @@ func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, 
 			all := list(s)
 			*all = append(*all, (*T)(o.(P)))
 		},
-		list: func(s *Set) (all []metav1.Object) {
-			for _, o := range *list(s) {
-				all = append(all, P(o))
-			}
-			return all
+		list: func(s *Set) []metav1.Object {
+			return rules.Mapped(*list(s), func(o *T) metav1.Object { return P(o) })
 		},
 	}
 	kinds[name], byType[k.typ], ordered = k, k, append(ordered, k)

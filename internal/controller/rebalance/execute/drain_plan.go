@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -52,10 +53,7 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	if !first && d.stage != replanning {
 		return
 	}
-	d.plan, d.planned, d.due = plan, d.now, nil
-	for i := range plan.Pods {
-		d.due = append(d.due, &plan.Pods[i])
-	}
+	d.plan, d.planned, d.due = plan, d.now, rules.Pointers(plan.Pods)
 	if d.late++; !d.stale {
 		d.late = 0
 	}

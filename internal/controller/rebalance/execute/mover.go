@@ -239,11 +239,8 @@ func (m *mover) freeRoom() {
 	}
 }
 
-func reservationsOf(list []*departure) (rs Reservations) {
-	for _, p := range list {
-		rs = append(rs, p.flight)
-	}
-	return rs
+func reservationsOf(list []*departure) Reservations {
+	return rules.Mapped(list, func(p *departure) *Flight { return p.flight })
 }
 
 // attempt is a request repeated until its outcome is known.
