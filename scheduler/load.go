@@ -59,7 +59,7 @@ func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) 
 		l.profiles, err = l.set.Profiles(l.config)
 	}
 	if err == nil {
-		err = p.flags.Profiles(l.plainProfiles())
+		err = p.flags.Profiles(rules.Mapped(l.profiles, func(p cycle.Profile) *plugins.Profile { return p.Profile }))
 	}
 	if err == nil {
 		l.inUse, err = l.config.InUse(p.flags.Added(), p.flags.Groups)
@@ -72,11 +72,6 @@ func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) 
 		return nil, err
 	}
 	return l, nil
-}
-
-// plainProfiles returns the profiles without the live scheduler's additions.
-func (l *loaded) plainProfiles() []*plugins.Profile {
-	return rules.Mapped(l.profiles, func(p cycle.Profile) *plugins.Profile { return p.Profile })
 }
 
 // usePlugins starts the plugins and attaches them to the scheduler.

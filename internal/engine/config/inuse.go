@@ -78,7 +78,9 @@ type Added struct {
 // Parse reads the configuration like a scheduler with these flags. name is used in error messages,
 // and as the base of relative paths.
 func (a *Added) Parse(name string, text []byte) (*Config, error) {
-	c, err := Parse(name, text, a.toOptions())
+	// A reader of the document lacks out-of-tree plugins.
+	c, err := Parse(name, text, Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
+		AllowMissingDrivers: a.AllowMissingDrivers, PreemptDevices: a.PreemptDevices})
 	if err != nil {
 		return nil, err
 	}
@@ -98,13 +100,6 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	}
 
 	return c, nil
-}
-
-// toOptions returns the options for compiling profiles. They do not include out-of-tree plugins,
-// which a reader of the document lacks.
-func (a *Added) toOptions() Options {
-	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
-		AllowMissingDrivers: a.AllowMissingDrivers, PreemptDevices: a.PreemptDevices}
 }
 
 // InUse returns the document about this configuration. It is built from the written file, without

@@ -84,7 +84,10 @@ func (i *intake) pendingPod(pod *v1.Pod) {
 		// An attempt for a whole group delays other pods for longer, so a group is not retried
 		// before the end of its back-off.
 		item.Patient = i.groupOf(item) != nil
-		i.nominations.podArrived(item)
+		// The nomination of an ungrouped pod reserves room even while the pod is gated.
+		if !item.Patient {
+			i.nominations.podAdmitted(item)
+		}
 		return
 	}
 	i.nominations.renewPod(p, pod)

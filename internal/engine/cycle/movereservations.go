@@ -189,7 +189,10 @@ func (rs *moveReservations) useReservation(item *queue.Item) {
 		rs.nominations.clearNomination(k.guest.UID)
 	}
 	if rs.cluster.Nominated(item.Pod.UID) == nil {
-		rs.nominations.lendRoom(item, k.Node)
+		// If the pod fits nowhere, the room is released after the next attempt, because a pod that
+		// may not preempt would keep it for as long as the pod waits.
+		rs.nominations.nominatePod(item, k.Node)
+		rs.nominations.lent[item.Pod.UID] = true
 	}
 }
 

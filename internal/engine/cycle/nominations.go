@@ -73,21 +73,6 @@ func (ns *nominations) nominatePod(item *queue.Item, node string) {
 	ns.cluster.Nominate(ns.asContender(p, item.Pod), node)
 }
 
-// lendRoom nominates a pod to a node for the next attempt. If the pod fits nowhere, the room is
-// released, because a pod that may not preempt would keep it for as long as the pod waits.
-func (ns *nominations) lendRoom(item *queue.Item, node string) {
-	ns.nominatePod(item, node)
-	ns.lent[item.Pod.UID] = true
-}
-
-// podArrived adopts the nomination of a new ungrouped pod. The nomination reserves room even while
-// the pod is gated.
-func (ns *nominations) podArrived(item *queue.Item) {
-	if ns.groupOf(item) == nil {
-		ns.podAdmitted(item)
-	}
-}
-
 // podAdmitted adopts the nomination of a pod that passed its gates.
 func (ns *nominations) podAdmitted(item *queue.Item) {
 	if node := item.Pod.Status.NominatedNodeName; node != "" && !item.Resizes() && ns.cluster.Nominated(item.Pod.UID) == nil {

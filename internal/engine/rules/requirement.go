@@ -140,8 +140,7 @@ func mergeSameKind(list []Requirement) Requirement {
 		}
 	case selection.NotIn:
 		for i := range list {
-			r := &list[i]
-			values = append(values, r.Values...)
+			values = append(values, list[i].Values...)
 		}
 	}
 

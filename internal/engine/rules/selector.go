@@ -227,7 +227,7 @@ func (s *Selector) matchesFew(count int, all iter.Seq2[string, string]) bool {
 		if slices.ContainsFunc(of, func(r Requirement) bool { return !r.MeetsValue(value, true) }) {
 			return false
 		}
-		if needLabel(of) {
+		if slices.ContainsFunc(of, func(r Requirement) bool { return r.needsLabel() }) {
 			found++
 		}
 	}
@@ -243,11 +243,6 @@ func (s *Selector) requirementsOn(key string) []Requirement {
 		to++
 	}
 	return s.requirements[from:to]
-}
-
-// needLabel reports whether one of the requirements on a label needs the label to exist.
-func needLabel(of []Requirement) bool {
-	return slices.ContainsFunc(of, func(r Requirement) bool { return r.needsLabel() })
 }
 
 // Digest identifies the requirements of the selector within this process, regardless of repetitions

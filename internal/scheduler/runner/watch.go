@@ -236,15 +236,10 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	// listed.
 	kinds, feeds := w.deviceFeeds()
 	w.kinds, w.feeds = append(w.kinds, kinds...), append(w.feeds, feeds...)
-	w.watchTaintRules(ctx)
-	return nil
-}
-
-// watchTaintRules watches DeviceTaintRules, which an API server before v1.37 does not serve.
-func (w *watches) watchTaintRules(ctx context.Context) {
-	if w.taintRules {
+	if w.taintRules { // which an API server before v1.37 does not serve
 		followIfListed[resourcev1.DeviceTaintRuleList](ctx, w, cycle.DeviceTaintRules, w.client.ResourceV1())
 	}
+	return nil
 }
 
 // awaitTaintRules waits until DeviceTaintRules can be listed, and then runs their feed.
