@@ -12,11 +12,11 @@ import (
 )
 
 // exchangeVictims evicts other pods than some of the victims if fewer pods leave then, because a
-// pod may make room for more members than a victim. It applies to members that are alike. It judges
-// nodes by room, and then places the members again. The other pods are in no group, have no budget,
-// and have at most the priority of every victim.
+// pod may make room for more members than a victim. It applies to members that are alike, or differ
+// only in labels. It judges nodes by room, and then places the members again. The other pods are in
+// no group, have no budget, and have at most the priority of every victim.
 func (c *victimSearch) exchangeVictims(units [][]*cluster.Pod, gone *RemovedPods) [][]*cluster.Pod {
-	if len(units) < 2 || c.pods.differ() || c.roomFilter() == nil || len(c.Profile.Outside)+len(c.Profile.Extenders) > 0 {
+	if len(units) < 2 || c.pods.differ() && !c.needTheSame() || c.roomFilter() == nil || len(c.Profile.Outside)+len(c.Profile.Extenders) > 0 {
 		return units
 	}
 
@@ -97,4 +97,15 @@ func (c *victimSearch) exchangeVictims(units [][]*cluster.Pod, gone *RemovedPods
 	units = slices.DeleteFunc(units, func(unit []*cluster.Pod) bool { return slices.Contains(stay, unit[0]) })
 	units = append(units, rules.Mapped(leave, func(p *cluster.Pod) []*cluster.Pod { return []*cluster.Pod{p} })...)
 	return c.reprieveVictims(units, gone)
+}
+
+// needTheSame reports whether all members need the same capacity of the same nodes, and nothing
+// else.
+func (r *Request) needTheSame() bool {
+	first := r.Members[0].Asked.Class
+	return !slices.ContainsFunc(r.Members, func(m *Member) bool {
+		class := m.Asked.Class
+		return !class.Simple || class.HasAffinity() || len(class.Spec.TopologySpreadConstraints) > 0 ||
+			class.Demand != first.Demand || class.Needs != first.Needs
+	})
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // TestVictimsMakeRoomForMostMembers verifies that as few pods as possible leave for members that
-// are alike. On four of ten nodes, memory limits the members, so the third victim makes room for
-// three members, and for four elsewhere. If the pods elsewhere have a higher priority, no more of
-// them leave in exchange.
+// differ only in labels. On four of ten nodes, memory limits the members, so the third victim makes
+// room for three members, and for four elsewhere. If the pods elsewhere have a higher priority, no
+// more of them leave in exchange.
 func TestVictimsMakeRoomForMostMembers(t *testing.T) {
 	for elsewhere, want := range map[int32]map[int32]int{0: {0: 20}, 5: {0: 12, 5: 9}} {
 		c := cluster.New()
@@ -34,7 +34,11 @@ func TestVictimsMakeRoomForMostMembers(t *testing.T) {
 				c.Place(c.Pending(low), n)
 			}
 		}
-		a := newAttempt(c, 100, func(i int) *v1.Pod { return sized(fmt.Sprint("m", i), "2", "4Gi", 10) })
+		a := newAttempt(c, 100, func(i int) *v1.Pod {
+			p := sized(fmt.Sprint("m", i), "2", "4Gi", 10)
+			p.Labels = map[string]string{"app": fmt.Sprint(i % 3)}
+			return p
+		})
 
 		before, plan := describeCluster(c), a.PlanRoom()
 		if plan == nil {
