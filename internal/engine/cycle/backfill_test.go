@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -101,15 +100,7 @@ func openbTasks(t *testing.T) (tasks []v1.ResourceList) {
 // playTasks plays one run. A task runs for 5 to 60 minutes. A third of the tasks run until their
 // deadlines; the deadlines of the others are up to twice as long as they run.
 func playTasks(t *testing.T, seed uint64, tasks []v1.ResourceList, bounds plugins.Reservations, deadlines bool) (r backfilled) {
-	w := newWorld(seed, false, func() []Profile {
-		p := Profile{Profile: plugins.Default()}
-		p.Reservations = bounds
-		return []Profile{p}
-	})
-	w.options.Groups = groups.Gates{Generic: true}
-	w.gangs.gates, w.kinds = w.options.Groups, append(w.kinds, PodGroups)
-	w.start()
-	w.settling = true
+	w := reservingWorld(seed, bounds)
 	for i := range 32 {
 		n := aNode(fmt.Sprint("n", i), "96")
 		n.Status.Allocatable[device], n.Status.Allocatable[v1.ResourceMemory] = resource.MustParse("8"), resource.MustParse("768Gi")

@@ -47,10 +47,9 @@ type streamed struct {
 	longest time.Duration // longest wait of a bound small pod
 }
 
-// stream adds 36 pods a minute to 160 CPUs, each taking one CPU for 2 to 8 minutes. Time passes in
-// steps of 5 s.
-func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
-	w := newWorld(7, false, func() []Profile {
+// reservingWorld returns a world whose only profile reserves capacity for pod groups.
+func reservingWorld(seed uint64, bounds plugins.Reservations) *world {
+	w := newWorld(seed, false, func() []Profile {
 		p := Profile{Profile: plugins.Default()}
 		p.Reservations = bounds
 		return []Profile{p}
@@ -59,6 +58,13 @@ func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
 	w.gangs.gates, w.kinds = w.options.Groups, append(w.kinds, PodGroups)
 	w.start()
 	w.settling = true
+	return w
+}
+
+// stream adds 36 pods a minute to 160 CPUs, each taking one CPU for 2 to 8 minutes. Time passes in
+// steps of 5 s.
+func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
+	w := reservingWorld(7, bounds)
 	for i := range 10 {
 		w.putNode(aNode(fmt.Sprintf("n%d", i), "16"))
 	}
