@@ -119,6 +119,9 @@ func (pr *preemptions) scheduleRetry(item *queue.Item) {
 // change the delays.
 func (pr *preemptions) setAlarms() {
 	pr.alarms = nil
+	if len(pr.delays) == 0 {
+		return
+	}
 	for _, item := range pr.queue.SortedIf(func(item *queue.Item) bool { return !item.Unfit.IsZero() }) {
 		pr.scheduleRetry(item)
 	}

@@ -37,15 +37,13 @@ func (l *lines) orderBy(less func(a, b *Item) bool, windowOf func(time.Time) tim
 		}
 		return l.active.before(a, b)
 	}
-	l.rebuild()
+	// The order of erring is by ready only, and does not change.
+	heap.Init(&l.active)
+	heap.Init(&l.backing)
 }
 
-// rebuild restores the heaps after the order, or the position of an item, has changed. The order of
-// erring cannot change: it depends only on ready.
-func (l *lines) rebuild() {
-	l.active.rebuildHeap()
-	l.backing.rebuildHeap()
-}
+// clear empties the heaps. The caller adds the items again.
+func (l *lines) clear() { l.active.items, l.backing.items, l.erring.items = nil, nil, nil }
 
 // lineOf returns the heap of an Active or Backoff item.
 func (l *lines) lineOf(item *Item) *ordered {
@@ -140,5 +138,3 @@ func (o *ordered) Pop() any {
 	item.index = -1
 	return item
 }
-
-func (o *ordered) rebuildHeap() { heap.Init(o) }

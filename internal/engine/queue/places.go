@@ -120,15 +120,19 @@ func (q *Queue) reportMoved(item *Item, label string) {
 // countWaiting counts an item as kept waiting by these plugins, and stops counting it for all other
 // plugins.
 func (q *Queue) countWaiting(item *Item, plugins []string) {
-	if q.Counted != nil {
-		for _, name := range item.Counted {
-			q.Counted(name, item.Pod.Spec.SchedulerName, -1)
-		}
-		for _, name := range plugins {
-			q.Counted(name, item.Pod.Spec.SchedulerName, 1)
-		}
+	if q.Counted != nil && !slices.Equal(item.Counted, plugins) {
+		q.count(item, item.Counted, -1)
+		q.count(item, plugins, 1)
 	}
 	item.Counted = plugins
+}
+
+// count calls Counted, which must be set, for an item and these plugins.
+func (q *Queue) count(item *Item, plugins []string, delta int) {
+	for _, name := range plugins {
+		q.counted[[2]string{name, item.Pod.Spec.SchedulerName}] += delta
+		q.Counted(name, item.Pod.Spec.SchedulerName, delta)
+	}
 }
 
 // advanceBackoff moves the items with a finished back-off to the active queue.

@@ -55,8 +55,9 @@ type Queue struct {
 	most    int // largest length of items; see cluster.Shrunk
 	lines   lines
 	groups  groups
-	counts  [Gated + 1]int // number of items by place
-	arrived uint64         // order of the newest item
+	counts  [Gated + 1]int    // number of items by place
+	counted map[[2]string]int // sum of the calls of Counted, by plugin and scheduler name
+	arrived uint64            // order of the newest item
 
 	entities entities
 
@@ -68,7 +69,7 @@ type Queue struct {
 func New() *Queue {
 	q := &Queue{
 		FirstBackoff: InitialBackoff, LastBackoff: MaxBackoff, MaxWait: MaxWait,
-		items: map[types.UID]*Item{}, interests: map[string]Interests{},
+		items: map[types.UID]*Item{}, interests: map[string]Interests{}, counted: map[[2]string]int{},
 		lines:    lines{erring: ordered{before: func(a, b *Item) bool { return a.ReadyAt.Before(b.ReadyAt) }}},
 		groups:   groups{byKey: map[groupKey]*group{}, open: map[*group]bool{}, waiters: map[*Interest]*waiters{}},
 		entities: entities{groups: map[entityName]*groupEntity{}},
@@ -165,8 +166,8 @@ func (q *Queue) Remove(uid types.UID) {
 // Retire stops counting the pods as waiting for plugins: another queue now holds all of them. The
 // retired queue must not be used afterwards.
 func (q *Queue) Retire() {
-	for item := range q.Each {
-		q.countWaiting(item, nil)
+	for of, pods := range q.counted {
+		q.Counted(of[0], of[1], -pods)
 	}
 }
 

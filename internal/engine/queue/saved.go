@@ -29,12 +29,18 @@ func (q *Queue) Save() (all []Saved) {
 // Pods without a saved state are ordered after the restored pods.
 func (q *Queue) Restore(all []Saved) {
 	before := q.arrived
+	// The heaps are filled again in the final order, which compares far fewer pods than removing
+	// each pod from its heap.
+	q.lines.clear()
 	for i := range all {
 		item := q.items[all[i].UID]
-		if item == nil || item.place == Taken || all[i].Place == Taken {
+		if item == nil || item.order > before || item.place == Taken || all[i].Place == Taken {
 			continue
 		}
-		q.leavePlace(item)
+		if item.group != nil {
+			q.groups.removeItem(item)
+		}
+		q.putItem(item, Taken)
 		q.arrived++
 		item.order = q.arrived
 		q.restoreItem(item, &all[i])
@@ -44,10 +50,10 @@ func (q *Queue) Restore(all []Saved) {
 	for _, item := range others {
 		q.arrived++
 		item.order = q.arrived
+		if item.group == nil {
+			q.lines.addItem(item)
+		}
 	}
-
-	// The order of items that are already in a heap may have changed.
-	q.lines.rebuild()
 }
 
 // restoreItem puts a Taken item into its saved place. It does not run the gates, because the saved

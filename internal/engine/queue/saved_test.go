@@ -5,6 +5,7 @@ package queue
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -90,6 +91,48 @@ func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 		if (a == nil) != (b == nil) || a != nil && a.Pod.Name != b.Pod.Name {
 			t.Fatalf("at %v one takes %v and the other %v", at, a, b)
 		}
+	}
+}
+
+// TestManyPodsAreRestoredWithoutSorting verifies that restoring pods that wait compares none of
+// them with others, and that retiring a queue reports sums: another core takes over between two
+// decisions.
+func TestManyPodsAreRestoredWithoutSorting(t *testing.T) {
+	const pods = 1000
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	compared, reports, sum := 0, 0, 0
+	fresh := func() *Queue {
+		q := New()
+		q.Counted = func(_, _ string, delta int) {
+			reports++
+			sum += delta
+		}
+		q.OrderBy(func(a, b *Item) bool {
+			compared++
+			return moreUrgent(a, b)
+		})
+		for i := range pods {
+			q.Add(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(i))}}, nil, now)
+		}
+		return q
+	}
+	one, other := fresh(), fresh()
+	for range pods {
+		one.Rejected(one.Pop(now), []string{"A", "B"}, nil, now)
+	}
+	saved := one.Save()
+
+	compared, reports = 0, 0
+	other.Restore(saved)
+	if compared > 0 {
+		t.Errorf("Restore compared pods %d times", compared)
+	}
+	if err := other.Check(); err != nil {
+		t.Error(err)
+	}
+	reports = 0
+	if one.Retire(); reports != 2 || sum != 2*pods {
+		t.Errorf("Retire reported %d counts, and %d are left of %d", reports, sum, 2*pods)
 	}
 }
 
