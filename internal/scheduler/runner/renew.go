@@ -114,7 +114,7 @@ func (s *Scheduler) renewalWake(now time.Time) time.Time {
 }
 
 // continueRenewal continues or begins a renewal. It reports whether to skip this Tick, because the
-// owner waits for calm or the new core has just taken over.
+// owner waits for calm or the new core has just got all objects or taken over.
 //
 // A renewal has three stages: the successor is created, it is filled, and it takes over when the
 // old core is calm. If the old core does not become calm by itself, decisions pause for calmWithin,
@@ -126,13 +126,14 @@ func (s *Scheduler) continueRenewal(now time.Time) bool {
 		s.beginRenewal(now)
 		return false
 	}
-	if !r.next.full() {
+	if r.giveUp.IsZero() {
 		s.fillSuccessor(now)
 		// r.next is nil if an unreadable state has ended the renewal.
 		if r.next == nil || !r.next.full() {
 			return false
 		}
 		r.holdFrom, r.giveUp = now, now.Add(renewalTakes)
+		return true // events are handled before the new core takes over, which also takes time
 	}
 
 	switch {

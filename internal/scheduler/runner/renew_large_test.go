@@ -51,9 +51,11 @@ func TestAnotherFileHoldsNobodyUp(t *testing.T) {
 			}
 		},
 		"many pods that wait": func(api *fakeapi.Server) {
-			for i := range 20_000 {
-				pod := aPod(fmt.Sprint("gated-", i), "1m")
-				pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "later"}}
+			for i := range 25_000 {
+				pod := aPod(fmt.Sprint("waits-", i), "1000")
+				if i%2 == 0 {
+					pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "later"}}
+				}
 				api.Put(pod)
 			}
 		},

@@ -204,3 +204,30 @@ func TestAnotherCoreKnowsWhatWasSeenMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// TestAnotherCoreTakesOverInItsOwnRound verifies that events are handled between the last objects
+// that the new core gets and its takeover, since both take time.
+func TestAnotherCoreTakesOverInItsOwnRound(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.limits = records.Limits{Size: 1 << 30}
+		w.api.Put(aNode("n", "4"), aPod("waits", "5"))
+		w.start(Options{})
+		w.until("the pod was tried", func() bool { return w.condition("waits") != "" })
+		w.pass(time.Second)
+		w.do(func() {
+			first := w.s.core
+			w.s.beginRenewal(w.s.loop.Now())
+			for w.s.renewal.next != nil && !w.s.renewal.next.full() {
+				time.Sleep(time.Millisecond)
+				w.s.continueRenewal(w.s.loop.Now())
+			}
+			if w.s.core != first {
+				t.Error("the new core took over in the round in which it got objects")
+			}
+			if w.s.continueRenewal(w.s.loop.Now()); w.s.core == first {
+				t.Error("the new core did not take over in the next round")
+			}
+		})
+		w.end()
+	})
+}
