@@ -68,7 +68,11 @@ func (s *attempts) newAttempt(p *servedProfile, item *queue.Item) *podAttempt {
 // nominate is the pod's new nomination; nil leaves it unchanged.
 func (s *attempts) requeueUnschedulable(a *podAttempt, w *unschedulableReason, nominate *string) {
 	s.observer().Attempted(a.Profile, Unschedulable, s.clock().Sub(a.watch))
-	s.queue.Rejected(a.item, w.plugins, w.pending, s.now)
+	if w.retry {
+		s.queue.Failed(a.item, s.now)
+	} else {
+		s.queue.Rejected(a.item, w.plugins, w.pending, s.now)
+	}
 	s.preemptions.noteUnschedulable(a.item)
 	s.decisions.rememberFailure(a, decision.Unschedulable, w)
 	s.reportFailure(a, v1.PodReasonUnschedulable, w.message, nominate)

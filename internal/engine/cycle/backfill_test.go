@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func TestBackfill(t *testing.T) {
 	}{{"none", plugins.Reservations{}, false}, {"one at a time", one, false}, {"several", several, false}, {"several, backfill", several, true}} {
 		var sum backfilled
 		for seed := range *backfillRuns {
-			sum.add(playTasks(t, uint64(seed+1), tasks, row.bounds, row.deadlines))
+			sum.add(playTasks(t, uint64(seed+1), tasks, row.bounds, row.deadlines, 1))
 		}
 		all = append(all, sum)
 		t.Logf("| %s | %.1f %% | %d of %d | %s | %s | %s | %d |", row.name, 100*sum.used/sum.offered, len(sum.gangs), 3**backfillRuns,
@@ -51,6 +52,18 @@ func TestBackfill(t *testing.T) {
 	}
 	if all[3].promises == 0 || mean(all[2].gangs) >= mean(all[1].gangs) || all[3].used <= all[2].used {
 		t.Error("several reservations or backfill do not help")
+	}
+}
+
+// TestBackfillForTrees verifies that no tree of two gangs starts later than at any time expected.
+func TestBackfillForTrees(t *testing.T) {
+	bounds := plugins.Reservations{After: 10 * time.Minute, For: 90 * time.Minute, Share: 1}
+	for seed := range max(2, *backfillRuns) {
+		r := playTasks(t, uint64(seed+1), openbTasks(t), bounds, true, 2)
+		t.Logf("%.1f %%, waits of the trees: %v, %d with an expected start", 100*r.used/r.offered, r.gangs, r.promises)
+		if r.promises == 0 {
+			t.Error("no tree had an expected start")
+		}
 	}
 }
 
@@ -98,8 +111,9 @@ func openbTasks(t *testing.T) (tasks []v1.ResourceList) {
 }
 
 // playTasks plays one run. A task runs for 5 to 60 minutes. A third of the tasks run until their
-// deadlines; the deadlines of the others are up to twice as long as they run.
-func playTasks(t *testing.T, seed uint64, tasks []v1.ResourceList, bounds plugins.Reservations, deadlines bool) (r backfilled) {
+// deadlines; the deadlines of the others are up to twice as long as they run. A gang is a tree if
+// it consists of several groups.
+func playTasks(t *testing.T, seed uint64, tasks []v1.ResourceList, bounds plugins.Reservations, deadlines bool, count int) (r backfilled) {
 	w := reservingWorld(seed, bounds)
 	for i := range 32 {
 		n := aNode(fmt.Sprint("n", i), "96")
@@ -132,9 +146,9 @@ func playTasks(t *testing.T, seed uint64, tasks []v1.ResourceList, bounds plugin
 		}
 		for gang := range 3 {
 			if name := fmt.Sprint("gang", gang); second == 1800 {
-				w.putGroup(gangOf(name, 8))
+				names := w.putGangs(name, count, 8)
 				for i := range 8 {
-					create(fmt.Sprintf("%s-%d", name, i), name, v1.ResourceList{
+					create(fmt.Sprintf("%s-%d", name, i), names[i%count], v1.ResourceList{
 						v1.ResourceCPU: resource.MustParse("90"), device: resource.MustParse("8")}, time.Hour, 1)
 				}
 			}
@@ -148,7 +162,7 @@ func playTasks(t *testing.T, seed uint64, tasks []v1.ResourceList, bounds plugin
 
 		view := w.core.View()
 		for _, held := range view.Reserved {
-			name := view.Groups.ByUID(held.Group).Name.Name
+			name, _, _ := strings.Cut(view.Groups.ByUnitUID(held.Group).Name.Name, "-")
 			if by, ok := promised[name]; !held.Expected.IsZero() && (!ok || held.Expected.Before(by)) {
 				promised[name] = held.Expected
 			}
@@ -167,7 +181,7 @@ func playTasks(t *testing.T, seed uint64, tasks []v1.ResourceList, bounds plugin
 			}
 			ends[p.Name] = w.now.Add(runs[p.Name])
 			w.change(p, func(p *v1.Pod) { p.Status.StartTime = &metav1.Time{Time: w.now} })
-			switch group := groups.NameOf(p); {
+			switch group, _, _ := strings.Cut(groups.NameOf(p), "-"); {
 			case group == "":
 				r.waits = append(r.waits, w.now.Sub(came[p.Name]))
 			case p.Name == group+"-0":

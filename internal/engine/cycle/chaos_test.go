@@ -127,6 +127,9 @@ func (c *chaos) end() error {
 		calm = max(calm, 3*time.Minute) // victims count for up to two minutes in the core, and not in the core that judges it
 	}
 	c.settle(calm)
+	for tries := 0; len(c.core.View().Reserved) > 0 && tries < 5; tries++ {
+		c.settle(reservedInChaos.For) // until the reservations have ended
+	}
 	c.judge()
 	c.judgeByAnother()
 	for _, guest := range c.guests() {

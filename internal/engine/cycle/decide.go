@@ -161,7 +161,7 @@ func (s *attempts) handleNoFit(a *podAttempt) {
 		rejectors = append(rejectors, failure.Rejector)
 	}
 	rejectors = gang.WithNames(rejectors, more)
-	w := &unschedulableReason{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
+	w := &unschedulableReason{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons, false}
 	s.rememberFailure(a, nominate, w)
 	s.requeueUnschedulable(a, w, nominate)
 }

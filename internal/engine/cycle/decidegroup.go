@@ -23,7 +23,7 @@ import (
 // scheduleGroup decides the pending pods of a group, and of the other groups of its tree, after one
 // of them was popped from the queue.
 func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
-	together := decidedTogether(g)
+	together := g.Tree()
 	items := []*queue.Item{popped}
 	for _, g := range together {
 		for _, item := range s.listQueued(g) { // in a fixed order, since the order in which items leave the queue matters
@@ -56,15 +56,6 @@ func (s *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	began := s.clock()
 	result := t.settle()
 	s.observer().AttemptedGroup(profile, result, s.clock().Sub(began))
-}
-
-// decidedTogether lists the groups decided in one step with a group: the groups of its tree, or the
-// group itself if it is in no tree with a root.
-func decidedTogether(g *groups.Group) []*groups.Group {
-	if root := g.Root(); root != nil {
-		return root.Leaves()
-	}
-	return []*groups.Group{g}
 }
 
 // listQueued lists the members in the queue, in arrival order.

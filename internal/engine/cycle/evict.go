@@ -13,7 +13,6 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decision"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -177,7 +176,7 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 
 // stillAwaits reports whether the pod or group that chose a victim still waits for its room.
 func (pr *preemptions) stillAwaits(r *removal) bool {
-	if g := pr.groupFor(r.pod); g != nil {
+	if g := pr.groups.ByUnitUID(r.pod); g != nil {
 		for _, g := range g.Tree() {
 			if rules.Any(g.Members, func(uid types.UID) bool { return pr.pendingItem(uid) != nil }) {
 				return true
@@ -266,16 +265,7 @@ func (pr *preemptions) endGroupRound(s settling) {
 	if pr.rounds[s.preemptor] == s.round {
 		delete(pr.rounds, s.preemptor)
 	}
-	pr.podGroups.wakeMembers(pr.groupFor(s.preemptor), queue.ForceActivate, queue.Gated)
-}
-
-// groupFor returns the preempting group, or a group of the preempting tree. It returns nil if the
-// preemptor is a pod.
-func (pr *preemptions) groupFor(preemptor types.UID) *groups.Group {
-	if g := pr.groups.ByUID(preemptor); g != nil {
-		return g
-	}
-	return pr.groups.ByRootUID(preemptor)
+	pr.podGroups.wakeMembers(pr.groups.ByUnitUID(s.preemptor), queue.ForceActivate, queue.Gated)
 }
 
 // markLeaving marks a victim as terminating before a watch shows it. Without the mark, another

@@ -93,6 +93,9 @@ func (w *world) checkReservations() {
 		now[r.Group] = r
 		if was := w.gangs.reserved[r.Group]; was == nil || was.Since != r.Since {
 			w.gangs.reservations++
+			if g := v.Groups.ByUnitUID(r.Group); g != nil && g.Parent() != nil {
+				w.gangs.ofRoots++
+			}
 			if r.Since.Before(w.gangs.rests) {
 				w.breaks("a reservation begins before %s", w.gangs.rests.Sub(begin))
 			}
@@ -102,8 +105,8 @@ func (w *world) checkReservations() {
 		}
 	}
 	for uid, was := range w.gangs.reserved {
-		g := v.Groups.ByUID(uid)
-		placed := g != nil && g.Since.IsZero()
+		g := v.Groups.ByUnitUID(uid)
+		placed := g != nil && v.Groups.Since[uid].IsZero()
 		if rests := w.now.Add(w.now.Sub(was.Since)); now[uid] == nil && !placed && rests.After(w.gangs.rests) {
 			w.gangs.rests = rests
 		}
@@ -131,6 +134,7 @@ type gangs struct {
 	reserved               map[types.UID]*Reservation
 	rests                  time.Time
 	reservations, together int
+	ofRoots                int // number of reservations for trees
 }
 
 // forget resets the state for a new core, which starts without the placements of the previous core.

@@ -106,10 +106,7 @@ func (w *world) groupOf(uid types.UID) *groups.Group {
 	if all == nil {
 		return nil
 	}
-	if g := all.ByUID(uid); g != nil {
-		return g
-	}
-	return all.ByRootUID(uid)
+	return all.ByUnitUID(uid)
 }
 
 // checkVictim checks the delay of a preempting pod or group, and the priorities.

@@ -33,6 +33,7 @@ func (t *treeAttempt) startPlacements() {
 	if t.root != nil {
 		t.root.Shortened = 0
 	}
+	t.releaseRoom()
 	for _, a := range t.leaves {
 		if len(a.attempt.Placed()) > 0 {
 			a.enterPlacements()
@@ -49,7 +50,7 @@ func (t *treeAttempt) startPlacements() {
 		}
 	}
 	if first != nil && t.root != nil {
-		t.giveUpRefused(groups.Child{Composite: t.root})
+		t.giveUpRefused(t.whole)
 	}
 	goesOn := slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool { return a.refused == nil && len(a.through) > 0 })
 	for _, a := range t.leaves {
@@ -73,7 +74,6 @@ func (a *groupAttempt) enterPlacements() {
 		a.placed = append(a.placed, a.byAsked[m])
 	}
 	a.group.Last, a.group.Shortened, a.group.Reached = groups.Attempt{}, 0, nil
-	a.releaseRoom()
 	for _, m := range a.placed {
 		a.decisions.rememberPlaced(m.podAttempt, m.Node, m.asked.Found.Total, m.asked.Found.Feasible)
 		a.placements.enter(m.placement)
@@ -190,35 +190,32 @@ func (a *groupAttempt) askOutside() (first error) {
 // messages of PodGroupPostFilter plugins.
 func (t *treeAttempt) rejectAll(retry bool, text string) {
 	if t.root == nil {
-		t.leaves[0].rejectGroup(text)
+		t.rejectGroup(text)
 		return
 	}
 	if t.shortened {
 		t.root.Shortened++
 	}
 	t.shareRejectors()
+	room := t.reserveRoom()
 	for _, a := range t.leaves {
-		a.returnMembers(nil, retry, t.reasonOf(a), "")
+		a.returnMembers(room.Nodes, retry, t.reasonOf(a)+room.words("tree"), "")
 	}
 }
 
 // rejectGroup is rejectAll for a group in no tree. If domains were skipped, or the limit of work
 // was reached, the group is retried after its back-off.
-func (a *groupAttempt) rejectGroup(text string) {
+func (t *treeAttempt) rejectGroup(text string) {
+	a := t.leaves[0]
 	a.noteRejectors()
-	room := a.reserveRoom()
+	room := t.reserveRoom()
 	verdict, next := a.attempt.Conclude()
 	a.group.Shortened, a.group.Reached = next.Shortened, next.Reached
 	message := verdict.Reason()
 	if text != "" {
 		message += ", " + text
 	}
-	var nodes map[types.UID]string
-	if room != nil {
-		message += room.words()
-		nodes = room.Nodes
-	}
-	a.returnMembers(nodes, verdict.IsTriedAgain() && room == nil, message, "")
+	a.returnMembers(room.Nodes, verdict.IsTriedAgain() && room.Nodes == nil, message+room.words("group"), "")
 }
 
 // reasonOf returns the reason why a group is not placed.
@@ -253,7 +250,7 @@ func (a *groupAttempt) why(m *member) *unschedulableReason {
 	if a.attempt.InDomains() { // another domain may become the best domain
 		rejectors = nil
 	}
-	return &unschedulableReason{m.asked.Failure.Message(m.claims), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons}
+	return &unschedulableReason{m.asked.Failure.Message(m.claims), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons, false}
 }
 
 // noteRejectors records the rejectors of all members if the members differ. If an event makes one
@@ -275,12 +272,10 @@ func (a *groupAttempt) noteRejectors() {
 
 // failAll requeues all pods after an error, even if the error concerns only one of them.
 func (t *treeAttempt) failAll(err error) {
-	t.rewindAll()
+	t.rewind(t.root)
+	t.reserved.endFor(t.uid, false)
 	whole := err
 	for _, a := range t.leaves {
-		if t.root == nil {
-			a.reserved.endFor(a.group, false)
-		}
 		if slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Err != nil }) {
 			whole = fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
 		}
@@ -298,21 +293,17 @@ func (t *treeAttempt) failAll(err error) {
 // pods are not retried before all removals have completed.
 func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 	lead := t.leaves[0]
-	by := preemptor{kind: "podgroup", profile: lead.members[0].Profile, node: "cluster"}
-	if t.root == nil {
-		by.uid = lead.group.Object.UID
-		t.reserved.endFor(lead.group, false)
-	} else {
-		by.kind, by.uid = "compositepodgroup", t.root.UID()
+	by := preemptor{kind: "podgroup", uid: t.uid, profile: lead.members[0].Profile, node: "cluster"}
+	if t.root != nil {
+		by.kind = "compositepodgroup"
 	}
+	t.reserved.endFor(by.uid, false)
 	lead.takeNominated(plan)
 	t.events.inPostFilter = true // an unbound victim is removed immediately; see handleNoFit
 	victims := t.preemptions.evictPods(slices.Concat(plan.Victims...), by)
 	t.events.inPostFilter = false
-	for _, a := range t.leaves {
-		for _, m := range a.members {
-			m.victims = victims
-		}
+	for _, m := range t.members() {
+		m.victims = victims
 	}
 
 	text := "pod group preemption: ongoing preemption on nominated nodes"
@@ -364,9 +355,7 @@ func (a *groupAttempt) returnMembers(nodes map[types.UID]string, retry bool, mes
 			w.message = own
 		}
 		if retry {
-			a.preemptions.noteUnschedulable(m.item)
-			a.requeueFailed(m.podAttempt, &Fault{Message: w.message, Verdict: true})
-			continue
+			w = &unschedulableReason{message: w.message, retry: true}
 		}
 		node := nodes[m.Pod.UID]
 		a.requeueUnschedulable(m.podAttempt, w, &node)

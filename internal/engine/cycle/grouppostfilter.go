@@ -213,7 +213,7 @@ func (t treeRoom) Remember() (restore func()) { return t.remember() }
 // asOne returns an attempt for all pods of the tree together. It does not decide any pods.
 func (t *treeAttempt) asOne() *gang.Attempt {
 	r := t.requestFor(t.leaves)
-	r.Eligible, r.Need = nil, 1
+	r.Eligible, r.Need = nil, t.countNeeded(t.whole)
 	r.Limits, r.Earlier = t.limits, gang.Memory{Shortened: t.root.Shortened}
 	return gang.New(r)
 }

@@ -9,61 +9,58 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
-	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// reserveRoom returns the room held for members of a group that fits nowhere, or nil.
-func (a *groupAttempt) reserveRoom() *Reservation {
-	bounds := a.profile.Reservations
-	if len(a.members) < a.attempt.Need {
-		a.reserved.passTurn(a.group)
-		return nil
+// reserveRoom returns the room held for members of a group or tree that fits nowhere, if any.
+func (t *treeAttempt) reserveRoom() (none Reservation) {
+	bounds := t.leaves[0].profile.Reservations
+	if len(t.members()) < t.countNeeded(t.whole) {
+		t.reserved.passTurn(t.uid)
+		return none
 	}
-	if !a.reserved.isDue(a.group, bounds) {
-		a.reserved.endFor(a.group, false)
-		return nil
+	if !t.reserved.isDue(t.uid, bounds) {
+		t.reserved.endFor(t.uid, false)
+		return none
 	}
-	next := &Reservation{Since: a.now, Until: a.now.Add(bounds.For)}
-	if r := a.reserved.heldFor(a.group); r != nil {
-		next.Nodes, next.Until = r.Nodes, r.Until
-		if a.countHeld(r) >= a.attempt.Need {
-			_, next.Expected = a.planStart(a.nominatedNodes(), r.Until)
-			return a.reserved.hold(next, a.group)
+	next := Reservation{Group: t.uid, Since: t.now, Until: t.now.Add(bounds.For)}
+	held := t.reserved.heldFor(t.uid)
+	if held != nil {
+		next = *held
+		if t.isHeldEnough(held) {
+			_, next.Expected = t.planStart(t.nominatedNodes(), next.Until)
+			return t.reserved.hold(next)
 		}
 	}
 
-	places, start := a.planStart(nil, next.Until)
-	others := a.reserved.nominees(slices.DeleteFunc(slices.Clone(a.reserved.held), func(r *Reservation) bool {
-		return r == a.reserved.heldFor(a.group)
-	})...)
-	pods := rules.Mapped(places, func(p gang.Place) *cluster.Pod { return p.Waiting })
-	fits := len(places) >= a.attempt.Need && a.shareOf(pods) <= bounds.Share
-	a.reserved.passTurn(a.group)
-	if fits && a.shareOf(append(pods, others...)) > bounds.Share {
-		a.reserved.next = a.group.Object.UID
+	places, start := t.planStart(nil, next.Until)
+	next.Nodes, next.Requests, next.Expected = nodesByPod(places), requestsOf(places), start
+	others := slices.DeleteFunc(slices.Clone(t.reserved.held), func(r *Reservation) bool { return r == held })
+	fits := len(places) > 0 && t.shareOf(&next) <= bounds.Share
+	t.reserved.passTurn(t.uid)
+	if fits && t.shareOf(append(others, &next)...) > bounds.Share {
+		t.reserved.next = t.uid
 		fits = false
 	}
 	if !fits {
-		a.reserved.endFor(a.group, false)
-		return nil
+		t.reserved.endFor(t.uid, false)
+		return none
 	}
-
-	next.Nodes, next.Expected = nodesByPod(places), start
-	return a.reserved.hold(next, a.group)
+	return t.reserved.hold(next)
 }
 
-// planStart looks for nodes, among the given nodes or all, where the group is likely to fit soonest
-// as pods end. start is the time, on the clock of API objects, by which the group is expected to
+// planStart looks for nodes, among the given nodes or all, where the group or tree is likely to fit
+// soonest as pods end. start is the time, on the clock of API objects, by which it is expected to
 // start; zero if it is unknown or after until, unless that is zero. The nominations of the members
 // are ignored.
-func (a *groupAttempt) planStart(among map[*cluster.Node]bool, until time.Time) (places []gang.Place, start time.Time) {
-	if among != nil && len(a.reserved.lives) == 0 {
+func (t *treeAttempt) planStart(among map[*cluster.Node]bool, until time.Time) (places []gang.Place, start time.Time) {
+	if among != nil && len(t.reserved.lives) == 0 {
 		return nil, start
 	}
-	latest := until.Add(a.reserved.ahead - startMargin)
-	_ = gang.WithoutNominations(a.cluster, a.attempt.Members, func() error {
-		places, start = a.attempt.PlanReservation(among, func(p *cluster.Pod) time.Time {
-			end := a.reserved.knownEnd(p)
+	latest := until.Add(t.reserved.ahead - startMargin)
+	_ = gang.WithoutNominations(t.cluster, t.requestFor(t.leaves).Members, func() error {
+		places, start = t.planReservation(among, func(p *cluster.Pod) time.Time {
+			end := t.reserved.knownEnd(p)
 			if !until.IsZero() && end.After(latest) {
 				return time.Time{}
 			}
@@ -77,12 +74,24 @@ func (a *groupAttempt) planStart(among map[*cluster.Node]bool, until time.Time) 
 	return places, start
 }
 
+// planReservation calls gang for the group or tree. It leaves the state of a tree unchanged.
+func (t *treeAttempt) planReservation(among map[*cluster.Node]bool, known gang.KnownEnd) ([]gang.Place, time.Time) {
+	if t.root == nil {
+		return t.leaves[0].attempt.PlanReservation(among, known)
+	}
+	defer t.remember()()
+	t.beginPart()
+	all := t.asOne()
+	all.TopologyKey = t.root.TopologyKey()
+	return all.PlanTreeReservation(treeRoom{t}, among, known)
+}
+
 // nominatedNodes returns the nodes to which members are nominated.
-func (a *groupAttempt) nominatedNodes() map[*cluster.Node]bool {
+func (t *treeAttempt) nominatedNodes() map[*cluster.Node]bool {
 	nodes := map[*cluster.Node]bool{}
-	for _, m := range a.members {
-		if p := a.cluster.Nominated(m.Pod.UID); p != nil {
-			nodes[a.cluster.Node(p.Nominated)] = true
+	for _, m := range t.members() {
+		if p := t.cluster.Nominated(m.Pod.UID); p != nil {
+			nodes[t.cluster.Node(p.Nominated)] = true
 		}
 	}
 	return nodes
@@ -91,7 +100,7 @@ func (a *groupAttempt) nominatedNodes() map[*cluster.Node]bool {
 // suspendNominations withdraws the nominations of members with held room while the group is
 // decided, so that members do not block each other's room.
 func (a *groupAttempt) suspendNominations() {
-	if r := a.reserved.heldFor(a.group); r != nil {
+	if r := a.reserved.heldFor(a.group.Object.UID); r != nil {
 		a.suspended = a.reserved.lift(r)
 	}
 }
@@ -102,36 +111,51 @@ func (a *groupAttempt) resumeNominations() {
 	a.suspended = nil
 }
 
-// releaseRoom ends the reservation of a placed group. Its unused room may help other pods.
-func (a *groupAttempt) releaseRoom() {
-	a.reserved.endFor(a.group, true)
-	a.group.Since = time.Time{}
-	for _, p := range a.suspended {
-		if placed := a.cluster.Pod(p.UID); placed == nil || placed.NodeName != p.Nominated {
-			a.events.podRemoved(p, a.cluster.Node(p.Nominated), nil)
+// releaseRoom ends the reservation of a placed group or tree. Its unused room may help other pods.
+func (t *treeAttempt) releaseRoom() {
+	t.reserved.endFor(t.uid, true)
+	delete(t.groups.Since, t.uid)
+	for _, p := range t.leaves[0].suspended {
+		if placed := t.cluster.Pod(p.UID); placed == nil || placed.NodeName != p.Nominated {
+			t.events.podRemoved(p, t.cluster.Node(p.Nominated), nil)
 		}
 	}
 }
 
-// countHeld counts the members with held room on a node that still exists.
-func (a *groupAttempt) countHeld(r *Reservation) (count int) {
-	for _, m := range a.members {
-		if a.cluster.Node(r.Nodes[m.Pod.UID]) != nil {
+// isHeldEnough reports whether enough members have held room on nodes that still exist. A tree
+// needs all of it, because it may have started, and its other groups are not required then.
+func (t *treeAttempt) isHeldEnough(r *Reservation) bool {
+	held, count := map[*groups.Group]int{}, 0
+	for _, m := range t.members() {
+		if t.cluster.Node(r.Nodes[m.Pod.UID]) != nil {
+			held[t.groups.GroupOf(m.Pod.UID)]++
 			count++
 		}
 	}
-	return count
+	return count > 0 && (t.root == nil || count == len(r.Nodes)) && t.podGroups.progress.hasEnough(t.whole, func(g *groups.Group) int {
+		return t.podGroups.progress.countPlaced(g) + held[g]
+	})
 }
 
-// shareOf returns the share of the cluster's CPU or memory that pods request, whichever is larger.
-func (a *groupAttempt) shareOf(pods []*cluster.Pod) float64 {
-	var cpu, memory, allCPU, allMemory float64
-	for i := range a.cluster.Rooms {
-		allCPU, allMemory = allCPU+float64(a.cluster.Rooms[i].CPU), allMemory+float64(a.cluster.Rooms[i].Memory)
+// requestsOf returns the requests of pods.
+func requestsOf(places []gang.Place) (sum cluster.Resources) {
+	for _, p := range places {
+		sum.Add(&p.Waiting.Class.Requests)
 	}
-	for _, p := range pods {
-		r := &p.Class.Requests
-		cpu, memory = cpu+float64(r.MilliCPU), memory+float64(r.Memory)
+	return sum
+}
+
+// shareOf returns the share of the cluster that reservations request together: the largest share of
+// a resource.
+func (t *treeAttempt) shareOf(list ...*Reservation) float64 {
+	var requested, all cluster.Resources
+	for _, r := range list {
+		requested.Add(&r.Requests)
 	}
-	return max(cpu/max(allCPU, 1), memory/max(allMemory, 1))
+	for _, n := range t.cluster.Nodes {
+		if n != nil {
+			all.Add(&n.Size.Resources)
+		}
+	}
+	return gang.LargestShare(&requested, &all)
 }

@@ -38,7 +38,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 	}
 
 	items = nil
-	together := decidedTogether(g)
+	together := g.Tree()
 	for _, g := range together {
 		more, _ := c.listTried(g)
 		items = append(items, more...)
@@ -82,7 +82,7 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 	if settled {
 		nodes = nodesByPod(of.attempt.CurrentPlaces())
 	}
-	t.rewindAll()
+	t.rewind(t.root)
 	of.resumeNominations()
 
 	verdict := of.attempt.Verdict()
@@ -100,10 +100,8 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 		} else if t.root == nil && of.profile.GroupPreemption {
 			of.unhelped = of.words().wordsOf(searchOutcome(of.attempt, nil))
 		}
-		if t.root == nil {
-			_, start := of.planStart(of.nominatedNodes(), time.Time{})
-			said.ExpectedStart = metav1.NewTime(start)
-		}
+		_, start := t.planStart(t.nominatedNodes(), time.Time{})
+		said.ExpectedStart = metav1.NewTime(start)
 	}
 	for _, m := range of.members {
 		said.Pods = append(said.Pods, of.describePlace(m, nodes[m.Pod.UID]))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
@@ -29,7 +30,7 @@ func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (th
 		set(profile)
 	}
 	core, err := New(Options{
-		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Topology: true}, SearchLimit: limit,
+		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true}, SearchLimit: limit,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +95,50 @@ func TestEveryDomainGetsItsTurn(t *testing.T) {
 	}
 	if bound != 4 {
 		t.Errorf("%d of 4 pods are bound after an hour; %s", bound, text)
+	}
+}
+
+// TestATreeReservesRoomInOneRack verifies that a tree with a topology constraint gets a reservation
+// among so many racks that the limit of work does not suffice to plan for the end of all pods. The
+// decisions about pods name the tree or their group, and the trial of a group repeats the expected
+// start.
+func TestATreeReservesRoomInOneRack(t *testing.T) {
+	core := racks(t, 120, 1000, func(int, *v1.Node) (pods []*v1.Pod) {
+		for range 4 {
+			pods = append(pods, aPod("", "1"))
+			pods[len(pods)-1].Spec.ActiveDeadlineSeconds = new(int64(600))
+		}
+		return pods
+	})
+	root := compositeOf("root", 2)
+	root.Spec.SchedulingConstraints = &schedulingv1alpha3.CompositePodGroupSchedulingConstraints{
+		Topology: []schedulingv1alpha3.TopologyConstraint{{Key: "rack"}},
+	}
+	core.Step(begin, Seen{CompositePodGroups, root})
+	for _, name := range []string{"g", "h"} {
+		g := gangOf(name, 2)
+		g.Spec.ParentCompositePodGroupName = &root.Name
+		core.Step(begin, Seen{PodGroups, g})
+		for i := range 2 {
+			p := aPod(fmt.Sprint(name, i), "1")
+			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &name}
+			core.Step(begin, Seen{Pods, p})
+		}
+	}
+	core.Step(begin, Led{})
+	core.Step(begin, Tick{})
+	if held := core.View().Reserved; len(held) != 1 || len(held[0].Nodes) != 4 {
+		t.Errorf("%d reservations", len(held))
+	}
+
+	core.Step(begin, Seen{Pods, aPod("late", "1")})
+	core.Step(begin, Tick{})
+	late, own := core.Decision(cluster.Name{Namespace: "default", Name: "late"}), core.Decision(cluster.Name{Namespace: "default", Name: "g0"})
+	if late.Held == nil || late.Held.Group.Name != "root" || !late.Held.Composite || own.Held == nil || own.Held.Group.Name != "g" || own.Held.Composite {
+		t.Errorf("the room is closed to %+v, and held for %+v", late.Held, own.Held)
+	}
+	if trial := core.TryGroup(cluster.Name{Namespace: "default", Name: "h"}); trial.ExpectedStart.IsZero() || trial.ExpectedStart != own.Held.ExpectedStart {
+		t.Errorf("expected starts: %v, %v", trial.ExpectedStart, own.Held.ExpectedStart)
 	}
 }
 

@@ -22,6 +22,7 @@ type unschedulableReason struct {
 	plugins []string
 	pending []string // plugins that made the pod wait
 	reasons map[string]int
+	retry   bool // the pod is retried after its back-off without an event
 }
 
 // repeatAfter is the time for which identical reports about a pod are suppressed: events with the

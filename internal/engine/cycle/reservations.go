@@ -14,16 +14,17 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decision"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// reservations hold room for long-waiting pod groups, so that smaller pods do not take all freed
-// room indefinitely; see [plugins.Reservations]. Room is held in the same way as for preemptors:
-// members of the group are nominated to nodes. A pod of the same or a lower priority is placed on
-// such a node only if the nominated members still fit there. The only exception is a pod with an
-// activeDeadlineSeconds that ends it early enough (backfill); see lastEnd.
+// reservations hold room for long-waiting pod groups and trees of groups, so that smaller pods do
+// not take all freed room indefinitely; see [plugins.Reservations]. Room is held in the same way as
+// for preemptors: members of the group are nominated to nodes. A tree is treated like a group with
+// all its pods; both are identified by a UID, see [groups.Set.ByUnitUID]. A pod of the same or a
+// lower priority is placed on such a node only if the nominated members still fit there. The only
+// exception is a pod with an activeDeadlineSeconds that ends it early enough (backfill); see
+// lastEnd.
 //
 // Several groups may have a reservation, one each; together, they are limited to the configured
 // share of the cluster. A reservation ends at its deadline, or earlier if the group is placed,
@@ -47,9 +48,11 @@ type reservations struct {
 
 // Reservation is room held for a pod group. It is immutable.
 type Reservation struct {
-	Group        types.UID // UID of the PodGroup
+	Group        types.UID // UID of the PodGroup, or of the root of the tree
 	Since, Until time.Time
 	Nodes        map[types.UID]string // nominated nodes of members, by pod
+	// Requests are the requests of these members.
+	Requests cluster.Resources `json:",omitzero"`
 	// Expected is the time, on the clock of API objects, by which the group is expected to start,
 	// because all pods that must end until then have a known end; zero if it is unknown.
 	Expected time.Time `json:",omitzero"`
@@ -67,59 +70,56 @@ func (rs *reservations) lastEnd(r *Reservation) time.Time {
 
 // isDue reports whether to reserve room for a group just found to fit nowhere. The group's wait
 // begins with the first attempt in which it fits nowhere.
-func (rs *reservations) isDue(g *groups.Group, bounds plugins.Reservations) bool {
+func (rs *reservations) isDue(group types.UID, bounds plugins.Reservations) bool {
 	if bounds.For <= 0 {
 		return false
 	}
-	if g.Since.IsZero() {
-		g.Since = rs.now
+	if rs.groups.Since[group].IsZero() {
+		rs.groups.Since[group] = rs.now
 	}
-	if r := rs.heldFor(g); r != nil {
+	if r := rs.heldFor(group); r != nil {
 		return rs.now.Before(r.Until)
 	}
-	return rs.now.Sub(g.Since) >= bounds.After && !rs.now.Before(rs.rests) && !rs.isPreceded(g)
+	return rs.now.Sub(rs.groups.Since[group]) >= bounds.After && !rs.now.Before(rs.rests) && !rs.isPreceded(group)
 }
 
 // isPreceded reports whether another group that still waits gets the next reservation.
-func (rs *reservations) isPreceded(g *groups.Group) bool {
-	next := rs.groups.ByUID(rs.next)
-	return next != nil && next != g && !next.Since.IsZero() && !rs.podGroups.progress.isIncomplete(next)
+func (rs *reservations) isPreceded(group types.UID) bool {
+	next := rs.groups.ByUnitUID(rs.next)
+	return next != nil && rs.next != group && !rs.groups.Since[rs.next].IsZero() && !rs.podGroups.progress.isIncomplete(next)
 }
 
 // passTurn ends the turn of a group for the next reservation.
-func (rs *reservations) passTurn(g *groups.Group) {
-	if g.Object != nil && rs.next == g.Object.UID {
+func (rs *reservations) passTurn(group types.UID) {
+	if rs.next == group {
 		rs.next = ""
 	}
 }
 
-// hold begins a reservation, or replaces the group's current one. The end is unchanged: moving does
-// not extend a reservation.
-func (rs *reservations) hold(r *Reservation, g *groups.Group) *Reservation {
-	r.Group = g.Object.UID
-	if was := rs.heldFor(g); was != nil {
-		r.Since, r.Until = was.Since, was.Until
-		rs.held[slices.Index(rs.held, was)] = r
-		return r
+// hold begins a reservation, or replaces the group's current one.
+func (rs *reservations) hold(r Reservation) Reservation {
+	if was := rs.heldFor(r.Group); was != nil {
+		rs.held[slices.Index(rs.held, was)] = &r
+	} else {
+		rs.held = append(rs.held, &r)
 	}
-	rs.held = append(rs.held, r)
 	return r
 }
 
 // endFor ends the group's reservation, if any. The calling attempt determines the members' new
 // nominations.
-func (rs *reservations) endFor(g *groups.Group, placed bool) {
-	r := rs.heldFor(g)
+func (rs *reservations) endFor(group types.UID, placed bool) {
+	r := rs.heldFor(group)
 	if r == nil {
 		return
 	}
 	for _, p := range rs.endReservation(r, placed) {
 		rs.nominations.clearNomination(p.UID)
 	}
-	g.Since = rs.now
 }
 
-// endReservation removes a reservation, and returns the pods nominated for it.
+// endReservation removes a reservation; the group's wait begins again. It returns the pods
+// nominated for it.
 func (rs *reservations) endReservation(r *Reservation, placed bool) (nominees []*cluster.Pod) {
 	nominees = rs.nominees(r)
 	rest := rs.now.Add(max(rs.now.Sub(r.Since), rs.queue.LastBackoff))
@@ -127,6 +127,9 @@ func (rs *reservations) endReservation(r *Reservation, placed bool) (nominees []
 		rs.rests = rest
 	}
 	rs.held = slices.DeleteFunc(rs.held, func(other *Reservation) bool { return other == r })
+	if rs.groups.ByUnitUID(r.Group) != nil {
+		rs.groups.Since[r.Group] = rs.now
+	}
 	return nominees
 }
 
@@ -145,7 +148,7 @@ func (rs *reservations) nominees(held ...*Reservation) (list []*cluster.Pod) {
 // endOf returns the end of a reservation: its deadline, or now if no pod can use the room any
 // longer.
 func (rs *reservations) endOf(r *Reservation) time.Time {
-	if g := rs.groups.ByUID(r.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.isAwaited(r) {
+	if g := rs.groups.ByUnitUID(r.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.isAwaited(r) {
 		return rs.now
 	}
 	return r.Until
@@ -159,9 +162,6 @@ func (rs *reservations) lapse() {
 		}
 		for _, p := range rs.endReservation(r, false) {
 			rs.nominations.moveOn(p)
-		}
-		if g := rs.groups.ByUID(r.Group); g != nil {
-			g.Since = rs.now
 		}
 	}
 }
@@ -204,21 +204,24 @@ func (rs *reservations) putBack(nominees []*cluster.Pod) {
 }
 
 // heldFor returns the group's reservation, or nil.
-func (rs *reservations) heldFor(g *groups.Group) *Reservation {
+func (rs *reservations) heldFor(group types.UID) *Reservation {
 	for _, r := range rs.held {
-		if g.Object != nil && r.Group == g.Object.UID {
+		if r.Group == group {
 			return r
 		}
 	}
 	return nil
 }
 
-// words returns the text added to a group's message while room is held for the group.
-func (r *Reservation) words() string {
+// words returns the text added to a group's message while room is held for the group or its tree.
+func (r *Reservation) words(what string) string {
+	if r.Nodes == nil {
+		return ""
+	}
 	text := fmt.Sprintf(" Room is held on %s for %s, for %s in all.",
 		countedOn(len(nodesOf(r)), "node"), countedOn(len(r.Nodes), "pod"), r.Until.Sub(r.Since))
 	if !r.Expected.IsZero() {
-		text += r.Expected.UTC().Format(" The group is expected to start by 2006-01-02 15:04Z.")
+		text += r.Expected.UTC().Format(" The " + what + " is expected to start by 2006-01-02 15:04Z.")
 	}
 	return text
 }
@@ -234,14 +237,18 @@ func nodesOf(r *Reservation) []string {
 func (rs *reservations) heldFrom(item *queue.Item) (from *decision.Held) {
 	open, own := rs.openTo(item), rs.groups.GroupOf(item.Pod.UID)
 	for _, r := range rs.held {
-		g := rs.groups.ByUID(r.Group)
-		if g == nil || from != nil && g != own || slices.Contains(open, r) {
+		g := rs.groups.ByUnitUID(r.Group)
+		if g == nil || from != nil && !g.SharesTree(own) || slices.Contains(open, r) {
 			continue
+		}
+		name, composite := rs.podGroups.entityOf(g.Name)
+		if g.SharesTree(own) {
+			name, composite = own.Name, false
 		}
 		if slices.ContainsFunc(rs.nominees(r), func(p *cluster.Pod) bool { return p.Class.Priority >= item.Class.Priority }) {
 			from = &decision.Held{
-				Group: decision.Name{Namespace: g.Namespace, Name: g.Name.Name}, Nodes: nodesOf(r), Until: metav1.NewTime(r.Until),
-				ExpectedStart: metav1.NewTime(r.Expected),
+				Group: decision.Name{Namespace: name.Namespace, Name: name.Name}, Nodes: nodesOf(r), Until: metav1.NewTime(r.Until),
+				ExpectedStart: metav1.NewTime(r.Expected), Composite: composite,
 			}
 		}
 	}

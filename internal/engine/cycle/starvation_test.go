@@ -17,18 +17,24 @@ import (
 	"github.com/berth-k8s/berth/internal/world/virtual"
 )
 
-// TestNoGangStarves verifies that a gang with a reservation starts within the limit of its
-// reservation, and that no small pod waits longer than the backlog and the reservation explain. It
-// simulates an hour in which small pods arrive at a full cluster, somewhat faster than the cluster
-// can run them. A gang of 100 pods arrives after ten minutes. Without a reservation, it does not
-// start.
+// TestNoGangStarves verifies that a gang, or a tree of gangs, with a reservation starts within the
+// limit of its reservation, and that no small pod waits longer than the backlog and the reservation
+// explain. It simulates an hour in which small pods arrive at a full cluster, somewhat faster than
+// the cluster can run them. A gang of 100 pods arrives after ten minutes. Without a reservation, it
+// does not start.
 func TestNoGangStarves(t *testing.T) {
-	without := stream(t, plugins.Reservations{})
+	for _, groups := range []int{1, 4} {
+		t.Run(fmt.Sprintf("groups=%d", groups), func(t *testing.T) { checkStarvation(t, groups) })
+	}
+}
+
+func checkStarvation(t *testing.T, groups int) {
+	without := stream(t, plugins.Reservations{}, groups)
 	if without.gang != 0 {
 		t.Errorf("the gang starts after %s without a reservation: this shows nothing", without.gang)
 	}
 	bounds := plugins.Reservations{After: 10 * time.Minute, For: 30 * time.Minute, Share: 0.7}
-	with := stream(t, bounds)
+	with := stream(t, bounds, groups)
 	if most := bounds.After + bounds.For; with.gang == 0 || with.gang > most {
 		t.Errorf("the gang starts after %s, and should within %s", with.gang, most)
 	}
@@ -54,16 +60,34 @@ func reservingWorld(seed uint64, bounds plugins.Reservations) *world {
 		p.Reservations = bounds
 		return []Profile{p}
 	})
-	w.options.Groups = groups.Gates{Generic: true}
-	w.gangs.gates, w.kinds = w.options.Groups, append(w.kinds, PodGroups)
+	w.options.Groups = groups.Gates{Generic: true, Composite: true}
+	w.gangs.gates, w.kinds = w.options.Groups, append(w.kinds, CompositePodGroups, PodGroups)
 	w.start()
 	w.settling = true
 	return w
 }
 
+// putGangs creates a gang, or a tree of several gangs with the same number of pods.
+func (w *world) putGangs(name string, count, pods int) (names []string) {
+	if count == 1 {
+		w.putGroup(gangOf(name, pods))
+		return []string{name}
+	}
+	root := compositeOf(name, count)
+	w.gangs.composites[name] = root
+	w.watches[CompositePodGroups] = append(w.watches[CompositePodGroups], Seen{CompositePodGroups, root})
+	for i := range count {
+		g := gangOf(fmt.Sprintf("%s-%d", name, i), pods/count)
+		g.Spec.ParentCompositePodGroupName = &name
+		w.putGroup(g)
+		names = append(names, g.Name)
+	}
+	return names
+}
+
 // stream adds 36 pods a minute to 160 CPUs, each taking one CPU for 2 to 8 minutes. Time passes in
-// steps of 5 s.
-func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
+// steps of 5 s. The gang of 100 pods is a tree if it consists of several groups.
+func stream(t *testing.T, bounds plugins.Reservations, count int) (s streamed) {
 	w := reservingWorld(7, bounds)
 	for i := range 10 {
 		w.putNode(aNode(fmt.Sprintf("n%d", i), "16"))
@@ -83,9 +107,9 @@ func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
 			create(fmt.Sprintf("small-%d-%d", second, i), "")
 		}
 		if second == 600 {
-			w.putGroup(gangOf("gang", 100))
+			names := w.putGangs("gang", count, 100)
 			for i := range 100 {
-				create(fmt.Sprintf("gang-%d", i), "gang")
+				create(fmt.Sprintf("gang-%d", i), names[i%count])
 			}
 		}
 		for _, uid := range sorted(w.pods) {
@@ -103,10 +127,16 @@ func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
 			s.longest = max(s.longest, w.now.Sub(came[p.Name]))
 			ends[p.Name] = w.now.Add(2*time.Minute + time.Duration(w.rng.IntN(360))*time.Second)
 		}
-		if _, bound := w.members("gang"); s.gang == 0 && len(bound) == 100 {
+		bound := 0
+		for _, p := range w.pods {
+			if groups.NameOf(p) != "" && p.Spec.NodeName != "" {
+				bound++
+			}
+		}
+		if s.gang == 0 && bound == 100 {
 			s.gang = w.now.Sub(begin.Add(10 * time.Minute))
-		} else if n := len(bound); n > 0 && n < 100 {
-			w.breaks("%d pods of the gang are bound", n)
+		} else if bound > 0 && bound < 100 {
+			w.breaks("%d pods of the gang are bound", bound)
 		}
 		w.journal = nil
 	}

@@ -4,6 +4,7 @@
 package cycle
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -21,7 +22,7 @@ type Resumed struct {
 	Pods     []queue.Saved
 	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pending pods
 	Budgets  []Used                  `json:",omitempty"`
-	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Group.Since, by PodGroup
+	Waits    map[types.UID]time.Time `json:",omitempty"` // groups.Set.Since
 	Reserved *Reservation            `json:",omitempty"` // written by earlier versions instead of Held
 	Held     []*Reservation          `json:",omitempty"`
 	Next     types.UID               `json:",omitempty"` // group that gets the next reservation
@@ -56,13 +57,8 @@ func (c *Core) Save() Resumed {
 	c.nominations.clearGated()
 	c.events.flushEvents() // recorded events may help waiting pods
 	r := Resumed{
-		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{},
+		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: c.groups.Since,
 		Held: c.reserved.held, Next: c.reserved.next, Rests: c.reserved.rests, Moves: c.moveReservations.save(), Flushed: c.flushed,
-	}
-	for _, g := range c.groups.Sorted() {
-		if g.Object != nil && !g.Since.IsZero() {
-			r.Waits[g.Object.UID] = g.Since
-		}
 	}
 	for name, p := range c.profiles.byName {
 		if learnt := p.Profile.Profile.Learnt(); learnt != nil {
@@ -111,11 +107,7 @@ func (c *Core) resume(r Resumed) {
 	if r.Reserved != nil {
 		c.reserved.held = []*Reservation{r.Reserved}
 	}
-	for uid, since := range r.Waits {
-		if g := c.groups.ByUID(uid); g != nil {
-			g.Since = since
-		}
-	}
+	maps.Copy(c.groups.Since, r.Waits)
 	for _, used := range r.Budgets {
 		if budget, ok := c.cluster.Budgets.Get(used.Budget.Namespace, used.Budget.Name); ok {
 			resumed := resumedBudget(budget, used)

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -15,11 +17,11 @@ import (
 )
 
 // treeAttempt decides the groups of a tree of composites in one step. A group in no tree is decided
-// as a tree with a single leaf and no root; only its fields attempts and leaves are set. A tree
-// decides one group after the other, in upstream's traversal order, each by a separate attempt that
-// takes the placements of earlier groups into account. If a composite has too few settled children,
-// all placements below it are given up. If the root has enough settled children, the remaining
-// placements are started in one step; otherwise no placement is started.
+// as a tree with a single leaf and no root; only its fields attempts, whole, uid and leaves are
+// set. A tree decides one group after the other, in upstream's traversal order, each by a separate
+// attempt that takes the placements of earlier groups into account. If a composite has too few
+// settled children, all placements below it are given up. If the root has enough settled children,
+// the remaining placements are started in one step; otherwise no placement is started.
 //
 // It has more methods than other types because one pass needs all of its state. Separate files hold
 // the domains (treedomains), the room made by other pods (treepostfilter), the steps of an attempt
@@ -27,6 +29,8 @@ import (
 type treeAttempt struct {
 	*attempts
 	root      *groups.Composite // nil for a group in no tree
+	whole     groups.Child      // the root, or the group in no tree
+	uid       types.UID         // of whole
 	leaves    []*groupAttempt   // groups with pending pods, in upstream's order
 	attemptOf map[*groups.Group]*groupAttempt
 
@@ -48,9 +52,11 @@ type confine struct{ key, domain string }
 func (s *attempts) newTree(g *groups.Group, items []*queue.Item) *treeAttempt {
 	root := g.Root()
 	if root == nil {
-		return &treeAttempt{attempts: s, leaves: []*groupAttempt{s.newGroup(g, items, nil)}}
+		leaf := s.newGroup(g, items, nil)
+		return &treeAttempt{attempts: s, whole: groups.Child{Group: g}, uid: g.Object.UID, leaves: []*groupAttempt{leaf}}
 	}
-	t := &treeAttempt{attempts: s, root: root, attemptOf: map[*groups.Group]*groupAttempt{}}
+	t := &treeAttempt{attempts: s, root: root, whole: groups.Child{Composite: root}, uid: root.UID()}
+	t.attemptOf = map[*groups.Group]*groupAttempt{}
 	byGroup := map[*groups.Group][]*queue.Item{}
 	for _, item := range items {
 		byGroup[s.groupOf(item)] = append(byGroup[s.groupOf(item)], item)
@@ -77,14 +83,18 @@ func (t *treeAttempt) beginPart() {
 
 // shareDelay ends the preemption delay for all pods once it is over for one pod.
 func (t *treeAttempt) shareDelay() {
-	over := slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool {
-		return slices.ContainsFunc(a.members, func(m *member) bool { return !m.asked.Delayed })
-	})
-	for _, a := range t.leaves {
-		for _, m := range a.members {
-			m.asked.Delayed = m.asked.Delayed && !over
-		}
+	over := slices.ContainsFunc(t.members(), func(m *member) bool { return !m.asked.Delayed })
+	for _, m := range t.members() {
+		m.asked.Delayed = m.asked.Delayed && !over
 	}
+}
+
+// members lists the pods to decide.
+func (t *treeAttempt) members() (all []*member) {
+	for _, a := range t.leaves {
+		all = append(all, a.members...)
+	}
+	return all
 }
 
 // renew restarts the attempts for the groups below a composite.
@@ -94,21 +104,17 @@ func (t *treeAttempt) renew(c *groups.Composite) {
 	}
 }
 
-// below lists the attempts for the groups below a composite.
+// below lists the attempts for the groups below a composite; for a group in no tree, its own.
 func (t *treeAttempt) below(c *groups.Composite) (list []*groupAttempt) {
+	if c == t.root {
+		return t.leaves
+	}
 	for _, g := range c.Leaves() {
 		if a := t.attemptOf[g]; a != nil {
 			list = append(list, a)
 		}
 	}
 	return list
-}
-
-// rewindAll removes all placed pods from their nodes.
-func (t *treeAttempt) rewindAll() {
-	for _, a := range slices.Backward(t.leaves) {
-		a.attempt.Rewind()
-	}
 }
 
 // rewind removes the pods placed below a composite from their nodes.
@@ -183,7 +189,7 @@ func (t *treeAttempt) mayHelpToRepeat() bool {
 		}
 		a.attempt.Rewind()
 	}
-	return t.shortened || t.anyHopeful(groups.Child{Composite: t.root}, alone)
+	return t.shortened || t.anyHopeful(t.whole, alone)
 }
 
 // anyHopeful reports whether a group that fits by itself would be placed if all groups that fit by
@@ -351,16 +357,8 @@ type placeOptions struct {
 // withoutNominations places the tree with the nominations of its pods suspended. Pods without a
 // node afterwards are nominated again. Without nominations, it places nothing.
 func (t *treeAttempt) withoutNominations(place func() (settled bool, err error)) (settled bool, err error) {
-	var nominated []*gang.Member
-	for _, a := range t.leaves {
-		for _, m := range a.members {
-			if t.cluster.Nominated(m.Pod.UID) != nil {
-				nominated = append(nominated, m.asked)
-			}
-		}
-	}
-	if len(nominated) > 0 {
-		err = gang.WithoutNominations(t.cluster, nominated, func() error {
+	if len(t.nominatedNodes()) > 0 {
+		err = gang.WithoutNominations(t.cluster, t.requestFor(t.leaves).Members, func() error {
 			settled, err = place()
 			return err
 		})

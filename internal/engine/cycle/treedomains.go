@@ -55,9 +55,8 @@ func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
 func (t *treeAttempt) placeTree(how placeOptions) (settled bool, err error) {
 	t.failing = map[*groups.Composite]int{}
 	t.renew(t.root)
-	root := groups.Child{Composite: t.root}
-	settled, err = t.place(root, how)
-	if err != nil || !settled || !t.anyPlaced(root) {
+	settled, err = t.place(t.whole, how)
+	if err != nil || !settled || !t.anyPlaced(t.whole) {
 		t.rewind(t.root)
 		return false, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -23,6 +24,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// treeReservations counts the reservations for trees.
+var treeReservations atomic.Int64
+
 var treeRuns = flag.Int("tree-chaos", 30, "runs of TestChaosOfTrees")
 
 // TestChaosOfTrees is TestChaosOfPodGroups with trees of up to three levels of groups. The trees
@@ -31,10 +35,15 @@ var treeRuns = flag.Int("tree-chaos", 30, "runs of TestChaosOfTrees")
 // thirds of the runs, trees preempt lower-priority pods, but only if this makes room for the
 // required number of groups. Once the world is calm, the plain evaluator cannot place any waiting
 // tree, even after removing the lower-priority pods. Pods are gated only in trees with an unmet
-// requirement.
+// requirement. In half of the runs, Berth reserves room for trees, with the checks of
+// TestChaosOfPodGroups.
 func TestChaosOfTrees(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	runChaos(t, *treeRuns, func(seed uint64) (int, error) { return treeRun(seed, seed%3 > 0) })
+	t.Logf("%d reservations", treeReservations.Load())
+	if *treeRuns >= 100 && treeReservations.Load() == 0 {
+		t.Error("room was never reserved for a tree")
+	}
 	if n := treePreemptions.Load(); n < int64(*treeRuns)/10 {
 		t.Errorf("pods left for a tree %d times in %d runs", n, *treeRuns)
 	}
@@ -63,6 +72,9 @@ func treeRun(seed uint64, preempting bool) (binds int, err error) {
 		if preempting {
 			gentleInChaos(&profile, seed)
 		}
+		if seed%2 == 0 {
+			profile.Reservations = reservedInChaos
+		}
 		return []Profile{profile}
 	})}
 	c.gangs.gates = groups.Gates{Generic: true, Topology: true, Composite: true}
@@ -74,6 +86,7 @@ func treeRun(seed uint64, preempting bool) (binds int, err error) {
 	c.kinds = append(c.kinds, CompositePodGroups, PodGroups)
 	c.start()
 	c.grown = map[string]int{}
+	defer func() { treeReservations.Add(int64(c.gangs.ofRoots)) }()
 	for range 6 {
 		c.addNode()
 	}

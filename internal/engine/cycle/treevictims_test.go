@@ -23,10 +23,10 @@ func (w *world) checkTreeVictims(actions []Action) {
 	var g *groups.Group
 	for _, action := range actions {
 		remove, is := action.(Remove)
-		if !is || view.Groups.ByRootUID(remove.For) == nil {
+		if of := view.Groups.ByUnitUID(remove.For); !is || of == nil || of.Parent() == nil {
 			continue
 		}
-		g = view.Groups.ByRootUID(remove.For)
+		g = view.Groups.ByUnitUID(remove.For)
 		if victim := view.Cluster.Pod(remove.Victim.UID); victim.Class.Priority >= g.Priority() {
 			w.breaks("%s of priority %d leaves for a tree of %d", victim.Name, victim.Class.Priority, g.Priority())
 		}

@@ -61,9 +61,10 @@ type Decision struct {
 
 // Held is room reserved for a pod group after a long wait.
 type Held struct {
-	Group Name        `json:"group"`
-	Nodes []string    `json:"nodes"`
-	Until metav1.Time `json:"until"` // at the latest
+	Group     Name        `json:"group"`               // of a tree: its root, or the pod's own group
+	Composite bool        `json:"composite,omitempty"` // Group is a CompositePodGroup
+	Nodes     []string    `json:"nodes"`
+	Until     metav1.Time `json:"until"` // at the latest
 	// ExpectedStart is the time by which the group is expected to start, if known.
 	ExpectedStart metav1.Time `json:"expectedStart,omitzero"`
 }

@@ -190,7 +190,7 @@ func (a *Attempt) HasLower() bool {
 // time when the last of the pods that must end has ended, or zero if it is unknown.
 // PlanReservation restores the cluster.
 func (a *Attempt) PlanReservation(among map[*cluster.Node]bool, known KnownEnd) (places []Place, start time.Time) {
-	return a.rooms.planReservation(among, known)
+	return a.rooms.planReservation(&a.rooms.victimSearch, among, known)
 }
 
 // InDomains reports whether the group must be in one domain of a topology key.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -205,45 +204,27 @@ func (p *Placer) takeNode(m *Member, found decide.Decision) (placed bool, err er
 	return true, nil
 }
 
-// orderBySize orders members by their largest requested share of any resource of the cluster.
+// orderBySize orders members by their largest requested share of any resource of the nodes.
 func (p *Placer) orderBySize() []*Member {
-	cpu, memory, others := p.sumCluster()
-	share := func(m *Member) float64 {
-		r := &m.Waiting.Class.Requests
-		largest := max(float64(r.MilliCPU)/max(cpu, 1), float64(r.Memory)/max(memory, 1))
-		for name, amount := range r.Scalars {
-			largest = max(largest, float64(amount)/max(others[name], 1))
-		}
-		return largest
+	var all cluster.Resources
+	for n := range p.eachNode {
+		all.Add(&n.Size.Resources)
 	}
 	return slices.SortedStableFunc(slices.Values(p.Members), func(x, y *Member) int {
-		return cmp.Compare(share(y), share(x))
+		return cmp.Compare(LargestShare(&y.Waiting.Class.Requests, &all), LargestShare(&x.Waiting.Class.Requests, &all))
 	})
 }
 
-// sumCluster returns the total CPU and memory of all nodes, and the totals of the other resources
-// requested by members, such as GPUs.
-func (p *Placer) sumCluster() (cpu, memory float64, others map[v1.ResourceName]float64) {
-	for i := range p.Cluster.Rooms {
-		cpu, memory = cpu+float64(p.Cluster.Rooms[i].CPU), memory+float64(p.Cluster.Rooms[i].Memory)
-	}
-
-	others = map[v1.ResourceName]float64{}
-	for _, m := range p.Members {
-		for name := range m.Waiting.Class.Requests.Scalars {
-			others[name] = 0
+// LargestShare returns the largest requested share of CPU, memory or another resource. It ignores
+// other resources of which there are none: a DeviceClass may provide them.
+func LargestShare(requested, all *cluster.Resources) float64 {
+	largest := max(float64(requested.MilliCPU)/float64(max(all.MilliCPU, 1)), float64(requested.Memory)/float64(max(all.Memory, 1)))
+	for name, amount := range requested.Scalars {
+		if total := all.Scalars[name]; total > 0 {
+			largest = max(largest, float64(amount)/float64(total))
 		}
 	}
-	if len(others) == 0 {
-		return cpu, memory, nil
-	}
-
-	for n := range p.eachNode {
-		for name := range others {
-			others[name] += float64(n.Size.Scalars[name])
-		}
-	}
-	return cpu, memory, others
+	return largest
 }
 
 // orderByFailure orders members so that those without a node after the last pass come first.

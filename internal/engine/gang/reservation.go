@@ -5,6 +5,7 @@ package gang
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 
@@ -14,18 +15,18 @@ import (
 // KnownEnd returns the time when a pod ends, or zero if it is unknown.
 type KnownEnd func(*cluster.Pod) time.Time
 
-// planReservation looks for the nodes where the group is likely to fit soonest, because the fewest
-// pods must end, in the best domain of the topology key. It restores the cluster.
-func (r *RoomMaker) planReservation(among map[*cluster.Node]bool, known KnownEnd) (best []Place, start time.Time) {
-	others := func(n *cluster.Node) bool { return among != nil && !among[n] }
+// planReservation looks for the nodes where a pod set is likely to fit soonest, because the fewest
+// pods must end, in the best domain of the topology key. It restores the cluster. The pod set is
+// the group, or the tree with these members.
+func (r *RoomMaker) planReservation(set *victimSearch, among map[*cluster.Node]bool, known KnownEnd) (best []Place, start time.Time) {
 	r.bound.begin()
-	if r.domains.count == 0 {
-		nodes := slices.DeleteFunc(slices.Collect(r.eachNode), others)
+	if r.TopologyKey == "" {
+		nodes := r.sortByUse(r.eachNode, among)
 		if _, ok := r.boundOn(nodes, r.leastRequest(), r.mayEnd); !ok {
 			return nil, start
 		}
 		r.bound.effort = 0
-		best, _, start = r.placeOnceEnded(r.sortByUse(nodes), known)
+		best, _, start = set.placeOnceEnded(nodes, known)
 		return best, start
 	}
 
@@ -37,12 +38,12 @@ func (r *RoomMaker) planReservation(among map[*cluster.Node]bool, known KnownEnd
 
 	fewest := 0
 	for b := range inTurn(r.bound, r.domains.listPromising(domains, r.mayEnd)) {
-		nodes := slices.DeleteFunc(slices.Clone(r.domains.nodesByDomain()[b.domain]), others)
+		nodes := r.sortByUse(slices.Values(r.domains.nodesByDomain()[b.domain]), among)
 		if best != nil && b.count >= fewest || len(nodes) == 0 {
 			continue
 		}
 		r.domains.confine(b.domain)
-		places, ended, at := r.placeOnceEnded(r.sortByUse(nodes), known)
+		places, ended, at := set.placeOnceEnded(nodes, known)
 		if places != nil && (best == nil || ended < fewest) {
 			best, fewest, start = places, ended, at
 		}
@@ -52,9 +53,9 @@ func (r *RoomMaker) planReservation(among map[*cluster.Node]bool, known KnownEnd
 }
 
 // mayEnd is the leaveRule for pods that leave without eviction: all pods expected to end, except
-// for the group's pods.
-func (r *RoomMaker) mayEnd(p *cluster.Pod) (priority int64, leaves bool) {
-	return 0, endsByItself(p) && r.Units.Groups.GroupOf(p.UID) != r.Group
+// for the pods of the group or its tree.
+func (c *victimSearch) mayEnd(p *cluster.Pod) (priority int64, leaves bool) {
+	return 0, endsByItself(p) && !c.Units.Groups.GroupOf(p.UID).SharesTree(c.Group)
 }
 
 // endsByItself reports whether a pod is expected to end. Static pods, and pods of controllers that
@@ -70,32 +71,33 @@ func endsByItself(p *cluster.Pod) bool {
 	return true
 }
 
-// sortByUse orders nodes by their requested share of CPU, the lowest first.
-func (r *RoomMaker) sortByUse(nodes []*cluster.Node) []*cluster.Node {
+// sortByUse orders nodes, among the given nodes or all, by their requested share of CPU, the lowest
+// first.
+func (c *victimSearch) sortByUse(all iter.Seq[*cluster.Node], among map[*cluster.Node]bool) []*cluster.Node {
 	requested := func(n *cluster.Node) float64 {
-		room := &r.Cluster.Rooms[n.Index]
+		room := &c.Cluster.Rooms[n.Index]
 		return float64(room.RequestedCPU) / float64(max(room.CPU, 1))
 	}
-	return slices.SortedStableFunc(slices.Values(nodes), func(x, y *cluster.Node) int {
-		return cmp.Compare(requested(x), requested(y))
-	})
+	nodes := slices.DeleteFunc(slices.Collect(all), func(n *cluster.Node) bool { return among != nil && !among[n] })
+	slices.SortStableFunc(nodes, func(x, y *cluster.Node) int { return cmp.Compare(requested(x), requested(y)) })
+	return nodes
 }
 
-// placeOnceEnded places the needed number of members under the assumption that pods have ended:
-// first all pods with a known end, in the order of their ends, then the oldest other pod on each
-// node, the second oldest on each node, and so on until the members fit. One pod on each of many
-// nodes is expected to end sooner than many pods on one node. It restores the cluster. It returns
-// nil if the members do not fit even after all of these pods have ended, or if the effort is
-// exhausted first. start is the end of the last of these pods on the nodes of the members.
-func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node, known KnownEnd) (places []Place, ended int, start time.Time) {
-	gone := Without(r.Cluster)
+// placeOnceEnded places the pod set under the assumption that pods have ended: first all pods with
+// a known end, in the order of their ends, then the oldest other pod on each node, the second
+// oldest on each node, and so on until the pod set fits. One pod on each of many nodes is expected
+// to end sooner than many pods on one node. It restores the cluster. It returns nil if the pod set
+// does not fit even after all of these pods have ended, or if the effort is exhausted first. start
+// is the end of the last of these pods on the nodes of the members.
+func (c *victimSearch) placeOnceEnded(nodes []*cluster.Node, known KnownEnd) (places []Place, ended int, start time.Time) {
+	gone := Without(c.Cluster)
 	defer gone.RestoreAfter(0)
-	defer r.tentative.Rewind(0)
+	defer c.pods.rewind()
 
-	round := r.listKnown(nodes, known)
-	for fits := r.placer.passFits(); !fits; round = nil {
+	round := c.listKnown(nodes, known)
+	for fits := c.pods.fit(); !fits; round = nil {
 		if len(round) == 0 {
-			round = r.listNextToEnd(nodes)
+			round = c.listNextToEnd(nodes)
 		}
 		if len(round) == 0 {
 			return nil, 0, start
@@ -104,36 +106,35 @@ func (r *RoomMaker) placeOnceEnded(nodes []*cluster.Node, known KnownEnd) (place
 		untried := 0
 		for _, p := range round {
 			gone.Remove(p)
-			if r.bound.addEffort(costOfRemoval); r.bound.isSpent() {
+			if c.bound.addEffort(costOfRemoval); c.bound.isSpent() {
 				return nil, 0, start
 			}
 
-			// Assume that each ended pod makes room for at most one member, so that trying to place
-			// the members earlier is futile.
-			if untried++; untried >= r.Need-len(r.tentative.placed) {
+			if untried++; untried >= c.pods.fewestToEnd(gone.Len()) {
 				untried = 0
-				if fits = r.placer.passFits(); fits {
+				if fits = c.pods.fit(); fits {
 					break
 				}
 			}
 		}
-		fits = fits || r.placer.passFits()
+		fits = fits || untried > 0 && c.pods.fit()
 	}
 
+	taken := c.takenNodes()
 	for _, p := range slices.Backward(gone.pods) {
-		if slices.ContainsFunc(r.tentative.placed, func(m *Member) bool { return m.Node == gone.NodeOf(p) }) {
+		if taken[gone.NodeOf(p)] {
 			start = known(p)
 			break
 		}
 	}
-	return r.describePlan(nil, true).Places, gone.Len(), start
+	return c.describePlan(nil, true).Places, gone.Len(), start
 }
 
 // listKnown lists the pods on nodes with a known end, in the order of their ends.
-func (r *RoomMaker) listKnown(nodes []*cluster.Node, known KnownEnd) (list []*cluster.Pod) {
+func (c *victimSearch) listKnown(nodes []*cluster.Node, known KnownEnd) (list []*cluster.Pod) {
 	for _, n := range nodes {
 		for _, p := range n.Pods {
-			if _, ends := r.mayEnd(p); ends && !known(p).IsZero() {
+			if _, ends := c.mayEnd(p); ends && !known(p).IsZero() {
 				list = append(list, p)
 			}
 		}
@@ -145,9 +146,9 @@ func (r *RoomMaker) listKnown(nodes []*cluster.Node, known KnownEnd) (list []*cl
 }
 
 // listNextToEnd lists the pod on each node that is expected to end first.
-func (r *RoomMaker) listNextToEnd(nodes []*cluster.Node) (list []*cluster.Pod) {
+func (c *victimSearch) listNextToEnd(nodes []*cluster.Node) (list []*cluster.Pod) {
 	for _, n := range nodes {
-		if p := r.findNextToEnd(n); p != nil {
+		if p := c.findNextToEnd(n); p != nil {
 			list = append(list, p)
 		}
 	}
@@ -156,10 +157,10 @@ func (r *RoomMaker) listNextToEnd(nodes []*cluster.Node) (list []*cluster.Pod) {
 
 // findNextToEnd returns the pod on a node that is expected to end first: a terminating pod, or else
 // the oldest pod; nil if no pod is expected to end.
-func (r *RoomMaker) findNextToEnd(n *cluster.Node) (first *cluster.Pod) {
+func (c *victimSearch) findNextToEnd(n *cluster.Node) (first *cluster.Pod) {
 	for _, p := range n.Pods {
 		if first == nil || endsSooner(p, first) {
-			if _, ends := r.mayEnd(p); ends {
+			if _, ends := c.mayEnd(p); ends {
 				first = p
 			}
 		}

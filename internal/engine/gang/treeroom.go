@@ -4,6 +4,8 @@
 package gang
 
 import (
+	"time"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -26,16 +28,23 @@ type Tree interface {
 }
 
 // PlanTree is the counterpart of PlanRoom for all groups of a tree. The members of the attempt are
-// all pods of the tree, but the tree places them.
+// all pods of the tree, but the tree places them. MayPreempt must hold.
 func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
-	if !a.MayPreempt() {
-		return nil
-	}
+	return a.newTreePodSet(tree).plan()
+}
+
+// PlanTreeReservation is the counterpart of PlanReservation for all groups of a tree.
+func (a *Attempt) PlanTreeReservation(tree Tree, among map[*cluster.Node]bool, known KnownEnd) (places []Place, start time.Time) {
+	return a.rooms.planReservation(&a.newTreePodSet(tree).victimSearch, among, known)
+}
+
+// newTreePodSet begins a part of the attempt for all groups of a tree.
+func (a *Attempt) newTreePodSet(tree Tree) *treePodSet {
 	a.bound.begin()
 	a.bound.effort = 0
-	crew := &treePodSet{tree: tree, unlike: a.areUnlike()}
-	crew.victimSearch = victimSearch{Request: a.Request, bound: a.bound, pods: crew}
-	return crew.plan()
+	t := &treePodSet{tree: tree, unlike: a.areUnlike()}
+	t.victimSearch = victimSearch{Request: a.Request, bound: a.bound, pods: t}
+	return t
 }
 
 // treePodSet is the set of pods of all groups of a tree. All members have the priority of the
@@ -51,6 +60,9 @@ func (t *treePodSet) fitAnyhow() bool        { return t.tree.Place(true) }
 func (t *treePodSet) rewind()                { t.tree.Rewind() }
 func (t *treePodSet) differ() bool           { return t.unlike }
 func (t *treePodSet) leastTogether() amounts { return amounts{} } // groups beyond the needed number may be left out
+
+// fewestToEnd limits the cost: the tree is placed from scratch each time.
+func (t *treePodSet) fewestToEnd(ended int) int { return max(t.Need, ended) / 8 }
 
 // areUnlike reports whether the order of placing the groups of a tree may matter: the pods differ
 // in more than their groups.

@@ -16,6 +16,9 @@ func (r *RoomMaker) rewind()            { r.tentative.Rewind(0) }
 func (r *RoomMaker) placers() []*Placer { return []*Placer{r.placer} }
 func (r *RoomMaker) differ() bool       { return r.OrderMatters() }
 
+// fewestToEnd assumes that each ended pod makes room for at most one member.
+func (r *RoomMaker) fewestToEnd(int) int { return r.Need - len(r.tentative.placed) }
+
 // find finds victims, and records the places of members after the victims have left.
 func (r *RoomMaker) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	units, ok = r.findInSomeOrder(gone)

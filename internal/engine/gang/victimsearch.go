@@ -45,6 +45,9 @@ type podSet interface {
 	placers() []*Placer
 	// differ reports whether the order of placing the pods may matter.
 	differ() bool
+	// fewestToEnd is the number of pods that must end before fit is tried again, after some pods
+	// ended and it failed.
+	fewestToEnd(ended int) int
 	// leastTogether is the minimum CPU and memory requested by the pods.
 	leastTogether() amounts
 }
@@ -208,12 +211,7 @@ func (c *victimSearch) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod
 // splitByUse splits units into those with a pod on a node of a placed member, and the remaining
 // units.
 func (c *victimSearch) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (needed, others [][]*cluster.Pod) {
-	taken := map[*cluster.Node]bool{}
-	for _, p := range c.pods.placers() {
-		for _, m := range p.tentative.placed {
-			taken[m.Node] = true
-		}
-	}
+	taken := c.takenNodes()
 	for _, unit := range units {
 		if slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return taken[gone.NodeOf(p)] }) {
 			needed = append(needed, unit)
@@ -222,6 +220,17 @@ func (c *victimSearch) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (ne
 		}
 	}
 	return needed, others
+}
+
+// takenNodes returns the nodes of placed members.
+func (c *victimSearch) takenNodes() map[*cluster.Node]bool {
+	taken := map[*cluster.Node]bool{}
+	for _, p := range c.pods.placers() {
+		for _, m := range p.tentative.placed {
+			taken[m.Node] = true
+		}
+	}
+	return taken
 }
 
 // removeLowerFrom removes the pods on a node that are less important than every member.

@@ -59,8 +59,12 @@ func (c Child) order() (created time.Time, name string, kind int) {
 // Composite returns the composite with the given name, or nil.
 func (s *Set) Composite(name cluster.Name) *Composite { return s.composites[name] }
 
-// ByRootUID returns any group of the tree whose root has the given UID, or nil.
-func (s *Set) ByRootUID(uid types.UID) *Group {
+// ByUnitUID returns the group in no tree with the given UID, or any group of the tree whose root
+// has it, or nil.
+func (s *Set) ByUnitUID(uid types.UID) *Group {
+	if g := s.byUID[uid]; g != nil && g.parent == nil {
+		return g
+	}
 	if c := s.compositesByUID[uid]; c != nil && c.parent == nil {
 		for _, g := range c.Leaves() {
 			return g
@@ -112,6 +116,7 @@ func (s *Set) SetComposite(object *CompositePodGroup) *Composite {
 // LoseComposite removes a CompositePodGroup. Its children stay.
 func (s *Set) LoseComposite(name cluster.Name) {
 	if c := s.composites[name]; c != nil {
+		delete(s.Since, c.UID())
 		s.clearComposite(c)
 		s.dropComposite(c)
 	}

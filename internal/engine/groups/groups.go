@@ -41,6 +41,11 @@ type Set struct {
 	composites map[cluster.Name]*Composite
 
 	compositesByUID map[types.UID]*Composite // by the UID of the object
+
+	// Since holds, by the UID of a PodGroup in no tree or of the root of a tree, the time when it
+	// was first found to fit nowhere, or when room was reserved for it in vain. The field belongs
+	// to the owner of the set.
+	Since map[types.UID]time.Time
 }
 
 // Group is a pod group: the object, its members, or both.
@@ -68,10 +73,6 @@ type Group struct {
 	// its limit.
 	Shortened int
 	Reached   map[types.UID]string
-
-	// Since is the time when the group was first found to fit nowhere, or when room was reserved
-	// for it in vain.
-	Since time.Time
 }
 
 // Attempt is the outcome of a failed attempt to schedule a group. Tried is the number of pods, Fit
@@ -84,7 +85,7 @@ type Attempt struct {
 
 // Forget clears the owner's fields, for a new object with the same name.
 func (g *Group) Forget() {
-	g.Done, g.LastCondition, g.Last, g.Short, g.Since = false, "", Attempt{}, 0, time.Time{}
+	g.Done, g.LastCondition, g.Last, g.Short = false, "", Attempt{}, 0
 	g.Shortened, g.Reached = 0, nil
 	g.Full, g.Woken = false, false
 }
@@ -94,6 +95,7 @@ func New() *Set {
 	return &Set{
 		byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, byMember: map[types.UID]*Group{},
 		composites: map[cluster.Name]*Composite{}, compositesByUID: map[types.UID]*Composite{},
+		Since: map[types.UID]time.Time{},
 	}
 }
 
@@ -155,6 +157,9 @@ func (s *Set) SetObject(object *PodGroup) *Group {
 // LoseObject removes a PodGroup. Its members stay.
 func (s *Set) LoseObject(name cluster.Name) {
 	if g := s.byName[name]; g != nil {
+		if g.Object != nil {
+			delete(s.Since, g.Object.UID)
+		}
 		s.clear(g)
 		s.drop(g)
 	}

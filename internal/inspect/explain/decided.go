@@ -113,6 +113,9 @@ func (p printer) printDecision(e *Explanation) {
 func heldLine(d *decision.Decision) string {
 	whom := fmt.Sprintf("pod group %s/%s, which has been waiting for long: this pod cannot use it",
 		d.Held.Group.Namespace, d.Held.Group.Name)
+	if d.Held.Composite {
+		whom = "composite " + whom
+	}
 	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
 		whom = "its pod group"
 	}

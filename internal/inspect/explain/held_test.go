@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -33,6 +34,11 @@ func TestHeldRoomIsExplained(t *testing.T) {
 			t.Errorf("%+v: %s", row.group, line)
 		}
 	}
+	d.Group, d.Held.Composite = nil, true
+	if line := heldLine(d); !strings.Contains(line, "held for composite pod group default/train, which") {
+		t.Error(line)
+	}
+	d.Group, d.Held.Composite = &decision.Group{Name: "train"}, false
 	d.Held.ExpectedStart = d.Held.Until
 	if line := heldLine(d); line != until+"its pod group. The group is expected to start by 2026-01-01 12:00:00Z." {
 		t.Error(line)
