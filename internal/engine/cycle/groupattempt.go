@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -228,6 +229,16 @@ func (h groupHost) Release(m *gang.Member) {
 	h.placements.giveBack(b)
 	b.own, b.volumes, b.devices = nil, plugins.PodVolumes{}, deviceWork{}
 	b.Node = ""
+}
+
+// DevicesOf lists the devices allocated by Reserve.
+func (h groupHost) DevicesOf(m *gang.Member) (list []resourcev1.DeviceRequestAllocationResult) {
+	for _, r := range h.byAsked[m].devices.Claims {
+		if r.Allocated {
+			list = append(list, r.Claim.Status.Allocation.Devices.Results...)
+		}
+	}
+	return list
 }
 
 // Contender returns the form of a pod that competes with other pods for room; see

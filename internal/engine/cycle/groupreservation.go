@@ -7,6 +7,9 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -137,12 +140,21 @@ func (t *treeAttempt) isHeldEnough(r *Reservation) bool {
 	})
 }
 
-// requestsOf returns the requests of pods.
+// requestsOf returns the requests of pods, with the devices of claims.
 func requestsOf(places []gang.Place) (sum cluster.Resources) {
 	for _, p := range places {
 		sum.Add(&p.Waiting.Class.Requests)
+		for _, device := range p.Devices {
+			if !ptr.Deref(device.AdminAccess, false) {
+				addDevices(&sum, device.Driver, 1)
+			}
+		}
 	}
 	return sum
+}
+
+func addDevices(to *cluster.Resources, driver string, count int) {
+	to.Add(&cluster.Resources{Scalars: map[v1.ResourceName]int64{v1.ResourceName(driver): int64(count)}})
 }
 
 // shareOf returns the share of the cluster that reservations request together: the largest share of
@@ -156,6 +168,9 @@ func (t *treeAttempt) shareOf(list ...*Reservation) float64 {
 		if n != nil {
 			all.Add(&n.Size.Resources)
 		}
+	}
+	for slice := range t.cluster.ResourceSlices.Each {
+		addDevices(&all, slice.Spec.Driver, len(slice.Spec.Devices))
 	}
 	return gang.LargestShare(&requested, &all)
 }

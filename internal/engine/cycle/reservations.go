@@ -51,7 +51,8 @@ type Reservation struct {
 	Group        types.UID // UID of the PodGroup, or of the root of the tree
 	Since, Until time.Time
 	Nodes        map[types.UID]string // nominated nodes of members, by pod
-	// Requests are the requests of these members.
+	// Requests are the requests of these members. The devices of a driver count as a resource with
+	// the driver's name.
 	Requests cluster.Resources `json:",omitzero"`
 	// Expected is the time, on the clock of API objects, by which the group is expected to start,
 	// because all pods that must end until then have a known end; zero if it is unknown.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,15 +84,16 @@ func newAttempt(c *cluster.Cluster, members int, podOf func(i int) *v1.Pod) *Att
 // idleHost is a Host that reserves nothing and has no leaving pods.
 type idleHost struct{}
 
-func (idleHost) Reserve(*Member, *cluster.Node) error             { return nil }
-func (idleHost) Release(*Member)                                  {}
-func (idleHost) Contender(p *cluster.Pod, _ *v1.Pod) *cluster.Pod { return p }
-func (idleHost) BeginPlacement(string)                            {}
-func (idleHost) GeneratedPlacements(int)                          {}
-func (idleHost) EvaluatedPlacements(int, bool)                    {}
-func (idleHost) ScoresPlacements() bool                           { return false }
-func (idleHost) ScorePlacements([]Placement) ([]float64, error)   { return nil, nil }
-func (idleHost) Leaving() []*cluster.Pod                          { return nil }
+func (idleHost) Reserve(*Member, *cluster.Node) error                         { return nil }
+func (idleHost) Release(*Member)                                              {}
+func (idleHost) DevicesOf(*Member) []resourcev1.DeviceRequestAllocationResult { return nil }
+func (idleHost) Contender(p *cluster.Pod, _ *v1.Pod) *cluster.Pod             { return p }
+func (idleHost) BeginPlacement(string)                                        {}
+func (idleHost) GeneratedPlacements(int)                                      {}
+func (idleHost) EvaluatedPlacements(int, bool)                                {}
+func (idleHost) ScoresPlacements() bool                                       { return false }
+func (idleHost) ScorePlacements([]Placement) ([]float64, error)               { return nil, nil }
+func (idleHost) Leaving() []*cluster.Pod                                      { return nil }
 
 func newNode(name, cpu string) *v1.Node {
 	return &v1.Node{

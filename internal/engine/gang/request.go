@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
@@ -51,6 +52,8 @@ type Host interface {
 	Reserve(m *Member, n *cluster.Node) error
 	// Release releases everything reserved for a member, including by a failed Reserve.
 	Release(m *Member)
+	// DevicesOf lists the devices allocated by Reserve.
+	DevicesOf(m *Member) []resourcev1.DeviceRequestAllocationResult
 	// Contender returns the pod with the priority used in the competition for room: the priority of
 	// its group, if groups have priorities.
 	Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod
@@ -138,6 +141,7 @@ func WithNames(list, more []string) []string {
 type Place struct {
 	*Member
 	Decision decide.Decision
+	Devices  []resourcev1.DeviceRequestAllocationResult // new allocations under a plan
 }
 
 // Placement holds the actual or planned places of members in one domain.

@@ -92,6 +92,7 @@ func (c *victimSearch) sortByUse(all iter.Seq[*cluster.Node], among map[*cluster
 func (c *victimSearch) placeOnceEnded(nodes []*cluster.Node, known KnownEnd) (places []Place, ended int, start time.Time) {
 	gone := Without(c.Cluster)
 	defer gone.RestoreAfter(0)
+	defer c.Cluster.ReleaseClaims()()
 	defer c.pods.rewind()
 
 	round := c.listKnown(nodes, known)

@@ -62,7 +62,7 @@ func (t *Tentative) removeFrom(nodes []*cluster.Node) (were []Place) {
 	onThem := func(m *Member) bool { return slices.Contains(nodes, m.Found.Node) }
 	for _, m := range slices.Backward(t.placed) {
 		if onThem(m) {
-			were = append(were, Place{m, m.Found})
+			were = append(were, Place{Member: m, Decision: m.Found})
 			t.takeOff(m)
 		}
 	}
@@ -99,7 +99,7 @@ func (t *Tentative) fitsAgain(m *Member, plain *decide.Plain) bool {
 
 // listPlaces returns the current places of members.
 func (t *Tentative) listPlaces() []Place {
-	return rules.Mapped(t.placed, func(m *Member) Place { return Place{m, m.Found} })
+	return rules.Mapped(t.placed, func(m *Member) Place { return Place{Member: m, Decision: m.Found} })
 }
 
 // protectMember prevents later members, with a priority of at most highest, from choosing a just

@@ -118,7 +118,7 @@ func (c *victimSearch) describePlan(victims [][]*cluster.Pod, waits bool) *RoomP
 	p := &RoomPlan{Victims: victims, Waits: waits}
 	for _, by := range c.pods.placers() {
 		for _, m := range by.tentative.placed {
-			p.Places = append(p.Places, Place{m, decide.Decision{Node: m.Node}})
+			p.Places = append(p.Places, Place{m, decide.Decision{Node: m.Node}, by.Host.DevicesOf(m)})
 		}
 	}
 	return p

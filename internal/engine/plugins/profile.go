@@ -92,7 +92,7 @@ type Weighted struct {
 
 // Reservations limits the room reserved for a pod group. Berth reserves the room after the group
 // has fitted nowhere for the duration After, holds it for at most the duration For, and limits it
-// to the fraction Share of the cluster's CPU and memory.
+// to the fraction Share of the cluster's CPU, memory, other resources, and devices of each driver.
 type Reservations struct {
 	After, For time.Duration
 	Share      float64 // above 0, 1 at most

@@ -132,8 +132,8 @@ func Add(set *pflag.FlagSet) *Flags {
 		"with --reserve-for-pod-groups: how long room is reserved for a group at most; no reservation begins for as "+
 			"long after a reservation that did not help its group")
 	set.Float64Var(&f.reservations.Share, "pod-group-reservation-share", 0.5,
-		"with --reserve-for-pod-groups: share of the cluster's CPU and memory that all reservations may take, "+
-			"above 0 and up to 1")
+		"with --reserve-for-pod-groups: share of the cluster's CPU, memory, extended resources and devices that all "+
+			"reservations may take, above 0 and up to 1")
 	set.IntVar(&f.SearchLimit, "pod-group-search-limit", cycle.DefaultSearchLimit,
 		"how long an attempt at a pod group may search for a placement of pods that differ, and how many domains of a "+
 			"topology constraint it may try, in judgements of a node")
