@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // reservations hold room for long-waiting pod groups and trees of groups, so that smaller pods do
@@ -110,12 +111,10 @@ func (rs *reservations) hold(r Reservation) Reservation {
 // endFor ends the group's reservation, if any. The calling attempt determines the members' new
 // nominations.
 func (rs *reservations) endFor(group types.UID, placed bool) {
-	r := rs.heldFor(group)
-	if r == nil {
-		return
-	}
-	for _, p := range rs.endReservation(r, placed) {
-		rs.nominations.clearNomination(p.UID)
+	if r := rs.heldFor(group); r != nil {
+		for _, p := range rs.endReservation(r, placed) {
+			rs.nominations.clearNomination(p.UID)
+		}
 	}
 }
 
@@ -123,9 +122,8 @@ func (rs *reservations) endFor(group types.UID, placed bool) {
 // nominated for it.
 func (rs *reservations) endReservation(r *Reservation, placed bool) (nominees []*cluster.Pod) {
 	nominees = rs.nominees(r)
-	rest := rs.now.Add(max(rs.now.Sub(r.Since), rs.queue.LastBackoff))
-	if !placed && rest.After(rs.rests) {
-		rs.rests = rest
+	if !placed {
+		rs.rests = pacing.Later(rs.rests, rs.now.Add(max(rs.now.Sub(r.Since), rs.queue.LastBackoff)))
 	}
 	rs.held = slices.DeleteFunc(rs.held, func(other *Reservation) bool { return other == r })
 	if rs.groups.ByUnitUID(r.Group) != nil {
@@ -158,11 +156,10 @@ func (rs *reservations) endOf(r *Reservation) time.Time {
 // lapse ends the reservations that are due. Their pods lose their nominations and are retried.
 func (rs *reservations) lapse() {
 	for _, r := range slices.Clone(rs.held) {
-		if rs.now.Before(rs.endOf(r)) {
-			continue
-		}
-		for _, p := range rs.endReservation(r, false) {
-			rs.nominations.moveOn(p)
+		if !rs.now.Before(rs.endOf(r)) {
+			for _, p := range rs.endReservation(r, false) {
+				rs.nominations.moveOn(p)
+			}
 		}
 	}
 }
@@ -206,10 +203,8 @@ func (rs *reservations) putBack(nominees []*cluster.Pod) {
 
 // heldFor returns the group's reservation, or nil.
 func (rs *reservations) heldFor(group types.UID) *Reservation {
-	for _, r := range rs.held {
-		if r.Group == group {
-			return r
-		}
+	if i := slices.IndexFunc(rs.held, func(r *Reservation) bool { return r.Group == group }); i >= 0 {
+		return rs.held[i]
 	}
 	return nil
 }
