@@ -218,7 +218,6 @@ func TestAnotherCoreTakesOverInItsOwnRound(t *testing.T) {
 			first := w.s.core
 			w.s.beginRenewal(w.s.loop.Now())
 			for w.s.renewal.next != nil && !w.s.renewal.next.full() {
-				time.Sleep(time.Millisecond)
 				w.s.continueRenewal(w.s.loop.Now())
 			}
 			if w.s.core != first {
