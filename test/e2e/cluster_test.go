@@ -96,13 +96,21 @@ func (c *cluster) stop() error {
 // child returns the PID of the descendant of `berth up` whose command line contains word.
 func (c *cluster) child(t *testing.T, word string) int {
 	t.Helper()
+	pid := c.findChild(word)
+	if pid == 0 {
+		t.Fatalf("no child process %q of berth up", word)
+	}
+	return pid
+}
+
+// findChild returns 0 if no such process runs.
+func (c *cluster) findChild(word string) int {
 	for _, pid := range descendants(c.cmd.Process.Pid) {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if bytes.Contains(line, []byte(word)) {
 			return pid
 		}
 	}
-	t.Fatalf("no child process %q of berth up", word)
 	return 0
 }
 

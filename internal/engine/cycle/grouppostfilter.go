@@ -143,7 +143,8 @@ func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome 
 	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
 		outcome.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream reports this even without claims
 	}
-	if !slices.ContainsFunc(a.members, hasClaims) {
+	holds := func(m *member) bool { return hasClaims(m) && plugins.HoldsDevices(a.attempts.cluster, m.Waiting) }
+	if !slices.ContainsFunc(a.members, holds) {
 		return outcome
 	}
 
@@ -157,7 +158,7 @@ func (a *groupAttempt) releaseUnusableClaims(by plugins.ClaimReleaser) (outcome 
 	a.events.inPostFilter = true
 	defer func() { a.events.inPostFilter = false }()
 	for _, m := range a.members {
-		if m.Node != "" || !hasClaims(m) || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
+		if m.Node != "" || !holds(m) || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
 			continue
 		}
 		a.profile.Diagnose(m.Waiting) // the plugin uses the results of the latest evaluation

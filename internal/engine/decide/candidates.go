@@ -189,9 +189,9 @@ func (c *candidates) refreshCosts(t *hypothesis, b *budgets, left *effort.Budget
 // whose claims are about to be released come first, because the pod waits for them.
 func (c *candidates) sortByBound(t *hypothesis) []cost {
 	byNode := make([]cost, len(c.byNode))
-	for i, n := range t.r.ix.c.Nodes {
-		k := &byNode[i]
-		if k.highest = math.MaxInt32; n == nil {
+	for _, node := range c.unknown {
+		n, k := t.r.ix.c.Nodes[node], &byNode[node]
+		if *k = (cost{highest: math.MaxInt32}); n == nil || t.r.bucket[node] <= ^settled {
 			continue
 		}
 		if t.questions.releasing(n) {

@@ -38,6 +38,7 @@ type judges struct {
 	outside  *plugins.Rejection // rejection of nodes that are not listed in only
 	names    []string
 	judges   []func(n *cluster.Node) *plugins.Rejection
+	static   int           // number of judges before the first one that reads the pods on nodes
 	again    []func() bool // see plugins.Judge
 }
 
@@ -77,6 +78,9 @@ func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 
 	for i, judge := range asked {
 		if judge != nil {
+			if j.static == len(j.judges) && readsOf(profile.Filters[i], p)&plugins.Contents == 0 {
+				j.static++
+			}
 			j.names, j.judges = append(j.names, profile.Filters[i].Name()), append(j.judges, judge)
 		}
 	}
@@ -133,6 +137,11 @@ func (j *judges) judgeWithNominated(n *cluster.Node) (string, *plugins.Rejection
 		return "", j.outside
 	}
 	if guests := nominatedBefore(n, j.p); len(guests) > 0 {
+		for i, judge := range j.judges[:j.static] {
+			if r := judge(n); r != nil { // regardless of the guests
+				return j.names[i], r
+			}
+		}
 		var plugin string
 		var rejection *plugins.Rejection
 		if !j.left.Spend(effort.CostOfPreparing(j.c, j.p)) {

@@ -78,7 +78,7 @@ func (pl *Plain) beginAttempt() {
 
 // evaluateInAttempt is like Evaluate, but does not begin a new attempt.
 func (pl *Plain) evaluateInAttempt(p *cluster.Pod) *Evaluation {
-	pl.meter.Work += effort.CostOfScan(pl.c, p)
+	pl.meter.Work += effort.CostOfPreparing(pl.c, p) + pl.c.Len()
 	e := &Evaluation{Nodes: pl.allNodes()}
 	j := prepareFilters(pl.c, pl.profile, p)
 	switch {
@@ -92,7 +92,7 @@ func (pl *Plain) evaluateInAttempt(p *cluster.Pod) *Evaluation {
 		return e
 	}
 
-	e.judgeNodes(j)
+	pl.meter.Work += effort.CostOfPod(p) * e.judgeNodes(j)
 	if e.Err == nil && e.Feasible > 1 {
 		e.scoreNodes(pl.c, pl.profile, p)
 	}
@@ -110,7 +110,7 @@ func (pl *Plain) decide(p *cluster.Pod, t *tie) Decision {
 
 	e := &Evaluation{}
 	if j.only == nil {
-		pl.meter.Work += effort.CostOfScan(pl.c, p)
+		pl.meter.Work += effort.CostOfPreparing(pl.c, p) + pl.c.Len()
 		e.Nodes = pl.allNodes()
 	}
 	for name := range j.only {
@@ -120,7 +120,7 @@ func (pl *Plain) decide(p *cluster.Pod, t *tie) Decision {
 	}
 	slices.SortFunc(e.Nodes, func(a, b NodeVerdict) int { return int(a.Node.Index - b.Node.Index) })
 
-	e.judgeNodes(j)
+	pl.meter.Work += effort.CostOfPod(p) * e.judgeNodes(j)
 	if e.Err == nil && e.Feasible > 1 {
 		e.scoreNodes(pl.c, pl.profile, p)
 	}
@@ -138,8 +138,10 @@ func (pl *Plain) allNodes() (all []NodeVerdict) {
 }
 
 // judgeNodes sets the rejections and counts the feasible nodes. Nodes with nominated pods are
-// judged sequentially, because judging them changes the cluster temporarily.
-func (e *Evaluation) judgeNodes(j *judges) {
+// judged sequentially, because judging them changes the cluster temporarily. It returns the number
+// of nodes that are not rejected by static filters. For a pod confined to a topology domain, these
+// are few.
+func (e *Evaluation) judgeNodes(j *judges) (costly int) {
 	askAll(len(e.Nodes), j.again, func(i int) {
 		if v := &e.Nodes[i]; len(v.Node.Nominated) == 0 {
 			v.Plugin, v.Rejection = j.judgeNode(v.Node)
@@ -151,6 +153,9 @@ func (e *Evaluation) judgeNodes(j *judges) {
 		if len(v.Node.Nominated) > 0 {
 			v.Plugin, v.Rejection = j.judgeWithNominated(v.Node)
 		}
+		if !slices.Contains(j.names[:j.static], v.Plugin) {
+			costly++
+		}
 		switch {
 		case v.Rejection == nil:
 			e.Feasible++
@@ -160,11 +165,12 @@ func (e *Evaluation) judgeNodes(j *judges) {
 				err = &FilterError{v.Plugin, err}
 			}
 			*e = Evaluation{Err: err}
-			return
+			return costly
 		}
 	}
 
 	e.askExtenders(j)
+	return costly
 }
 
 // scoreNodes sets the scores of the feasible nodes.

@@ -138,7 +138,8 @@ func inTurn[D any](b *Bound, domains []D) iter.Seq[*D] {
 				return
 			}
 
-			if rest := domains[i:]; !shuffled && (b.effort >= b.mostEffort()/2 || b.earlier.Shortened%2 == 1) {
+			half := b.effort >= b.mostEffort()/2 || b.decider.Work()-b.begun >= b.workLimit()/2
+			if rest := domains[i:]; !shuffled && (half || b.earlier.Shortened%2 == 1) {
 				shuffled = true
 				b.rand.Shuffle(len(rest), func(i, j int) { rest[i], rest[j] = rest[j], rest[i] })
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -24,6 +25,7 @@ type Placer struct {
 
 	searched int  // judgements of nodes by the search
 	gaveUp   bool // the search ended at its limit
+	quiet    bool // reasons of failures are not recorded
 	declined bool // a plugin rejected a member's node during Reserve
 }
 
@@ -70,12 +72,12 @@ func (p *Placer) isDone() bool { return p.hasEnough() || p.bound.shortened }
 // passFirst is the pass that records the failures of members. If the last attempt was shortened,
 // passFirst reuses the nodes found by it. It ends early at the bound of the attempt.
 func (p *Placer) passFirst() error {
-	failed := failures{}
+	failed := failures{c: p.Cluster}
 	for i, m := range p.Members {
 		if m.Node != nil {
 			continue
 		}
-		if other := failed.find(m, p.Cluster.Log.Len()); other != nil {
+		if other := failed.find(m); other != nil {
 			m.Failure = other.Failure
 			continue
 		}
@@ -89,8 +91,10 @@ func (p *Placer) passFirst() error {
 			return err
 		}
 		if !placed {
-			m.Failure = p.Decider.Diagnose(m.Asked)
-			failed.note(m, p.Cluster.Log.Len())
+			if !p.quiet {
+				m.Failure = p.Decider.Diagnose(m.Asked)
+			}
+			failed.note(m)
 		}
 	}
 
@@ -114,9 +118,9 @@ func (p *Placer) endFirst(rest []*Member) {
 
 // pass tries each unplaced member, in the given order. It ends early at the bound of the attempt.
 func (p *Placer) pass(order []*Member) error {
-	failed := failures{}
+	failed := failures{c: p.Cluster}
 	for _, m := range order {
-		if m.Node != nil || failed.find(m, p.Cluster.Log.Len()) != nil {
+		if m.Node != nil || failed.find(m) != nil {
 			continue
 		}
 		if p.bound.isOver() {
@@ -129,7 +133,7 @@ func (p *Placer) pass(order []*Member) error {
 			return err
 		}
 		if !placed {
-			failed.note(m, p.Cluster.Log.Len())
+			failed.note(m)
 		}
 	}
 
@@ -157,9 +161,10 @@ func (p *Placer) repeatPass() error {
 // the current cluster.
 func (p *Placer) placeAnyhow() bool {
 	failures, gaveUp := p.Failures(), p.gaveUp
+	p.quiet = true
 	defer func() {
 		p.SetFailures(failures)
-		p.gaveUp = gaveUp
+		p.gaveUp, p.quiet = gaveUp, false
 	}()
 	return p.place() == nil && p.hasEnough()
 }
@@ -234,26 +239,43 @@ func (p *Placer) orderByFailure() []*Member {
 	})
 }
 
-// failures holds the members that failed at a position of the log, one per class: while nothing
-// changes, other members of the class also fail. It distinguishes classes because members of
-// different sizes may alternate.
+// failures holds the members that failed at a position of the log, one for equal members: while
+// nothing changes, other members that equal them also fail. It distinguishes members because those
+// of different sizes may alternate.
 type failures struct {
+	c        *cluster.Cluster
 	position int
 	byClass  map[*cluster.PodClass]*Member
+	claiming []*Member // members with resource claims, which never share a class
 }
 
-func (f *failures) note(m *Member, position int) {
-	if f.position != position || f.byClass == nil {
-		f.position, f.byClass = position, map[*cluster.PodClass]*Member{}
+func (f *failures) note(m *Member) {
+	if position := f.c.Log.Len(); f.position != position || f.byClass == nil {
+		*f = failures{f.c, position, map[*cluster.PodClass]*Member{}, nil}
 	}
 	f.byClass[m.Asked.Class] = m
+	if len(m.Asked.Class.Spec.ResourceClaims) > 0 {
+		f.claiming = append(f.claiming, m)
+	}
 }
 
-// find returns a failed member of the same class, or nil. It returns nil for a nominated member,
-// which may fit where others do not.
-func (f *failures) find(m *Member, position int) *Member {
-	if f.position != position || m.Waiting.Nominated != "" {
+// find returns a failed member that equals m, or nil. It returns nil for a nominated member, which
+// may fit where others do not.
+func (f *failures) find(m *Member) *Member {
+	if f.position != f.c.Log.Len() || m.Waiting.Nominated != "" {
 		return nil
 	}
-	return f.byClass[m.Asked.Class]
+	of := m.Asked.Class
+	if found := f.byClass[of]; found != nil || len(of.Spec.ResourceClaims) == 0 {
+		return found
+	}
+	i := slices.IndexFunc(f.claiming, func(other *Member) bool {
+		class := other.Asked.Class
+		return class.Needs == of.Needs && class.Look == of.Look && len(class.Spec.Volumes)+len(of.Spec.Volumes) == 0 &&
+			plugins.NeedEqualDevices(f.c, m.Asked, other.Asked)
+	})
+	if i < 0 {
+		return nil
+	}
+	return f.claiming[i]
 }

@@ -98,7 +98,7 @@ func (t *treePodSet) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 		t.bound.shortened = true
 		return nil, false
 	}
-	if units, ok = t.removeAllLower(gone); !ok {
+	if units, ok = t.removeAllLower(gone, nil); !ok {
 		t.tree.Rewind()
 	}
 	return units, ok

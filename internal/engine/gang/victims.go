@@ -4,6 +4,8 @@
 package gang
 
 import (
+	"slices"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
@@ -58,6 +60,9 @@ func (r *RoomMaker) findInSomeOrder(gone *RemovedPods) (units [][]*cluster.Pod, 
 	}
 
 	for _, order := range []func() []*Member{r.placer.orderBySize, r.placer.orderByFailure} {
+		if len(r.tentative.placed) == 0 && !r.placer.declined {
+			break // if no member fits alone, no order helps
+		}
 		if r.bound.isSpent() {
 			return nil, false
 		}
@@ -71,16 +76,28 @@ func (r *RoomMaker) findInSomeOrder(gone *RemovedPods) (units [][]*cluster.Pod, 
 
 	r.tentative.Rewind(0)
 	gone.RestoreAfter(before)
-	return r.removeAllLower(gone)
+	return r.removeAllLower(gone, r.isWithin)
+}
+
+// isWithin reports whether the pods on a node may keep members off the domain of the current
+// confinement. Pods in other domains may do so only by volumes, and by filters that read other
+// nodes.
+func (r *RoomMaker) isWithin(n *cluster.Node) bool {
+	in, _ := r.domainOf(n)
+	rejected := slices.ContainsFunc(r.Members, func(m *Member) bool { return len(m.Rejectors) > 0 })
+	return !rejected || slices.ContainsFunc(r.Members, func(m *Member) bool {
+		domain, confined := m.Asked.Class.Spec.NodeSelector[r.TopologyKey]
+		return in == domain || !confined || dependsOnOthers(m) || len(m.Asked.Class.Spec.Volumes) > 0 || r.Profile.ReadsOthers(m.Rejectors)
+	})
 }
 
 // findOneByOne places members in turn. If a member fits nowhere, its victims are determined as for
 // a single pod, and removed with all pods that leave together with them. ok is false if too few
 // members can be placed.
 func (r *RoomMaker) findOneByOne(gone *RemovedPods, order []*Member) (units [][]*cluster.Pod, ok bool) {
-	hopeless, highest := failures{}, r.highestPriority()
+	hopeless, highest := failures{c: r.Cluster}, r.highestPriority()
 	for _, m := range order {
-		if hopeless.find(m, r.Cluster.Log.Len()) != nil {
+		if hopeless.find(m) != nil {
 			continue
 		}
 		if r.bound.isOver() {
@@ -98,7 +115,7 @@ func (r *RoomMaker) findOneByOne(gone *RemovedPods, order []*Member) (units [][]
 		found := r.Decider.Preempt(m.Asked)
 		if found.Node == nil {
 			if found.Err == nil {
-				hopeless.note(m, r.Cluster.Log.Len())
+				hopeless.note(m)
 				r.noteRejectors(m, found.Plugins, gone.Len() > 0)
 			}
 			continue

@@ -175,13 +175,17 @@ func (c *victimSearch) findUnprotected(gone *RemovedPods, protected *ProtectedPo
 	return units, ok
 }
 
-// removeAllLower removes all pods less important than every member, and searches for a placement.
+// removeAllLower removes all pods less important than every member from the nodes within (nil: from
+// all nodes), and searches for a placement.
 // If the members still fit afterwards, it restores all units without pods on the members' nodes in
 // one step.
-func (c *victimSearch) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
+func (c *victimSearch) removeAllLower(gone *RemovedPods, within func(*cluster.Node) bool) (units [][]*cluster.Pod, ok bool) {
 	for n := range c.eachNode {
 		if c.bound.isSpent() {
 			return nil, false
+		}
+		if within != nil && !within(n) {
+			continue
 		}
 		units = append(units, c.removeLowerFrom(n, gone)...)
 	}

@@ -30,7 +30,7 @@ type deviceIndex struct {
 	claims, slices, now uint64
 
 	sliceOf map[string]*resourcev1.ResourceSlice
-	// sharedPools counts the pools with slices not tied to a single node. sharedAt is the value of
+	// sharedPools counts the pools that are not tied to single nodes. sharedAt is the value of
 	// the counter at the last change of such a slice or of its devices.
 	sharedPools int
 	sharedAt    uint64
@@ -97,6 +97,9 @@ type nodeDevices struct {
 // followCluster brings the index up to date. It rebuilds the index for another cluster, and if most
 // entries belong to deleted nodes. now continues to count, which invalidates all earlier results.
 func (x *deviceIndex) followCluster(c *cluster.Cluster) {
+	if x.c == c && x.claims == c.ResourceClaims.Version && x.slices == c.ResourceSlices.Version {
+		return
+	}
 	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // too many deleted nodes
 		*x = deviceIndex{
 			c: c, now: x.now + 1, claims: c.ResourceClaims.Version - 1, slices: c.ResourceSlices.Version - 1,
@@ -198,15 +201,18 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 		x.sharedPools--
 	}
 	pool.nodes, pool.shared = map[string]bool{}, false
+	counters := false
 	for _, slice := range pool.slices {
 		if isLocal(slice) {
 			pool.nodes[*slice.Spec.NodeName] = true
 		} else {
 			pool.shared = true
 		}
+		counters = counters || len(slice.Spec.SharedCounters) > 0
 	}
 
-	if pool.shared {
+	// Devices of any slice of the pool may use the counters.
+	if pool.shared = pool.shared || counters && len(pool.nodes) > 1; pool.shared {
 		x.sharedPools++
 	}
 	for node := range pool.nodes {
@@ -225,10 +231,9 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 	}
 }
 
-// isLocal reports whether the slice's devices belong to a single node. Slices with counters do not
-// count as local: devices of other slices use the counters.
+// isLocal reports whether the slice's devices belong to a single node.
 func isLocal(slice *resourcev1.ResourceSlice) bool {
-	return slice.Spec.NodeName != nil && *slice.Spec.NodeName != "" && len(slice.Spec.SharedCounters) == 0
+	return slice.Spec.NodeName != nil && *slice.Spec.NodeName != ""
 }
 
 // isTaken reports whether a claim holds the device, or a share of it.

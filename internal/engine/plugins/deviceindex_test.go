@@ -547,3 +547,28 @@ func TestSharesOfLikeDevicesHaveOwnIDs(t *testing.T) {
 		}
 	}
 }
+
+// TestCountersOfOneNode verifies that a pool with counters is tied to its node if all of its slices
+// name this node, and not if its slices name several nodes.
+func TestCountersOfOneNode(t *testing.T) {
+	c := cluster.New()
+	set := func(name, node string) {
+		slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		slice.Spec = resourcev1.ResourceSliceSpec{Driver: "d", NodeName: &node, Pool: resourcev1.ResourcePool{Name: "pool", ResourceSliceCount: 2}}
+		if name == "counters" {
+			slice.Spec.SharedCounters = []resourcev1.CounterSet{{Name: "card"}}
+		}
+		c.ResourceSlices.Set(slice)
+	}
+	set("counters", "a")
+	var x deviceIndex
+	for _, at := range []struct {
+		node   string
+		shared int
+	}{{"a", 0}, {"b", 1}, {"a", 0}} {
+		set("devices", at.node)
+		if x.followCluster(c); x.sharedPools != at.shared {
+			t.Errorf("with devices on node %s, %d pools are shared, want %d", at.node, x.sharedPools, at.shared)
+		}
+	}
+}

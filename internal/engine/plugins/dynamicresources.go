@@ -47,7 +47,7 @@ type DynamicResources struct {
 
 	mutex  sync.Mutex
 	last   *attempt               // attempt of the most recent pod, shared by Filter, Score and Reserve
-	asked  map[types.UID]*attempt // attempts of the nominated pods
+	guests map[types.UID]*attempt // attempts of nominated pods
 	index  deviceIndex
 	shapes deviceShapes
 }
@@ -113,8 +113,7 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	// The starting point lets mustRetry determine this judge's spending and findings.
 	a.before, a.undo = a.limit.spent.Load(), nil
-	guests := d.guests(c, p)
-	judge := Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n, guests[n.Index]...).rejection }, Again: a.mustRetry}
+	judge := Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n, d.guestsOn(c, p, n)...).rejection }, Again: a.mustRetry}
 	if d.preempts {
 		judge.Releasing = a.isReleasing
 	}

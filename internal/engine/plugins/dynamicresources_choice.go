@@ -85,15 +85,14 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 	return nil
 }
 
-// localSlices returns the slices that name the node. It includes slices with counters, which
-// isLocal excludes.
+// localSlices returns the slices that name the node.
 func (a *attempt) localSlices(n *cluster.Node) (own []*resourcev1.ResourceSlice) {
 	x := &a.d.index
 	if x.sharedPools == 0 {
 		return x.slicesFor(n.Name)
 	}
 	for _, slice := range a.c.ResourceSlices.All() {
-		if slice.Spec.NodeName != nil && *slice.Spec.NodeName == n.Name {
+		if isLocal(slice) && *slice.Spec.NodeName == n.Name {
 			own = append(own, slice)
 		}
 	}

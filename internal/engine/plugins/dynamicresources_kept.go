@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/dynamic-resource-allocation/structured"
 	"k8s.io/utils/ptr"
 
@@ -24,6 +25,22 @@ func (p *Profile) PreemptedDevices(c *cluster.Cluster, pod *cluster.Pod) *Dynami
 		return d
 	}
 	return nil
+}
+
+// NeedEqualDevices reports whether two pods with claims need the same devices: the claims are
+// equal, and not allocated unless shared.
+func NeedEqualDevices(c *cluster.Cluster, x, y *cluster.Pod) bool {
+	claims, _, rejection := claimsOf(c, x.Object())
+	others, _, otherwise := claimsOf(c, y.Object())
+	return rejection == nil && otherwise == nil && slices.EqualFunc(claims, others, func(a, b *resourcev1.ResourceClaim) bool {
+		return a == b || a.Status.Allocation == nil && b.Status.Allocation == nil && equality.Semantic.DeepEqual(&a.Spec, &b.Spec)
+	})
+}
+
+// HoldsDevices reports whether a claim of a pod is allocated.
+func HoldsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
+	claims, _, _ := claimsOf(c, p.Object())
+	return slices.ContainsFunc(claims, func(claim *resourcev1.ResourceClaim) bool { return claim.Status.Allocation != nil })
 }
 
 // KeptDevice describes a device that the pod needs, and that preemption does not release, on the

@@ -16,48 +16,42 @@ import (
 // pods, where the claims of these pods are released, and next to guests, the nominated pods that
 // take precedence. Both concern only the node's own pools of devices.
 
-// guests returns, by node, the attempts of the nominated pods that need devices and take precedence
-// over p: those of a higher priority, and those of its priority unless p was nominated to the node
-// before them (for members of a group, all). Their devices must stay available until they are
-// placed.
-func (d *DynamicResources) guests(c *cluster.Cluster, p *cluster.Pod) map[int32][]*attempt {
-	if !d.preempts || c.Nominations() == 0 {
-		d.asked = nil
+// guestsOn returns the attempts of the pods nominated to the node that need devices and take
+// precedence over p: those of a higher priority, and those of its priority unless p was nominated
+// to the node before them (for members of a group, all). Their devices must stay available until
+// they are placed.
+func (d *DynamicResources) guestsOn(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (guests []*attempt) {
+	if !d.preempts {
 		return nil
 	}
-
-	asked, byNode := map[types.UID]*attempt{}, map[int32][]*attempt{}
-	for _, n := range c.NominatedNodes() {
-		later := false // than p, which is nominated to the node as well
-		for _, g := range n.Nominated {
-			later = later || g.UID == p.UID && p.Object().Spec.SchedulingGroup == nil
-			if !needsDevices(c, g) {
-				continue
-			}
-			a := d.asked[g.UID]
-			if a == nil || a.key != keyOf(c, g) {
-				d.mutex.Lock()
-				a = d.newAttempt(c, g, keyOf(c, g))
-				a.guest = true
-				d.mutex.Unlock()
-			}
-			asked[g.UID] = a
-			first := g.Class.Priority > p.Class.Priority || g.Class.Priority == p.Class.Priority && !later
-			if g.UID != p.UID && first && a.err == nil && a.rejection == nil {
-				byNode[n.Index] = append(byNode[n.Index], a)
-			}
+	later := false // than p, which is nominated to the node as well
+	for _, g := range n.Nominated {
+		later = later || g.UID == p.UID && p.Object().Spec.SchedulingGroup == nil
+		first := g.Class.Priority > p.Class.Priority || g.Class.Priority == p.Class.Priority && !later
+		if g.UID == p.UID || !first || !needsDevices(c, g) {
+			continue
+		}
+		if a := d.guestOf(c, g); a.err == nil && a.rejection == nil {
+			guests = append(guests, a)
 		}
 	}
-	d.asked = asked
-	return byNode
+	return guests
 }
 
-// guestsOn returns the attempts of the guests of one node.
-func (d *DynamicResources) guestsOn(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) []*attempt {
-	if len(n.Nominated) == 0 {
-		return nil
+// guestOf returns the attempt of a nominated pod. Nodes are judged concurrently.
+func (d *DynamicResources) guestOf(c *cluster.Cluster, g *cluster.Pod) *attempt {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	a, of := d.guests[g.UID], keyOf(c, g)
+	if a != nil && a.key == of {
+		return a
 	}
-	return d.guests(c, p)[n.Index]
+	if d.guests == nil || len(d.guests) > 2*c.Nominations() {
+		d.guests = map[types.UID]*attempt{}
+	}
+	a = d.newAttempt(c, g, of)
+	a.guest, d.guests[g.UID] = true, a
+	return a
 }
 
 // findWithGuests finds devices for the open claims of a pod. Devices chosen for the guests are not

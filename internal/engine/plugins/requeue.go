@@ -91,6 +91,14 @@ func (p *Profile) filterNamed(name string) Filter {
 	return nil
 }
 
+// ReadsOthers reports whether one of the named plugins may judge a node by other nodes.
+func (p *Profile) ReadsOthers(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		f := p.filterNamed(name)
+		return f == nil || f.Reads()&Others != 0
+	})
+}
+
 // Own is the hint for events of the pending pod itself.
 func Own(item *queue.Item, e *queue.Event) bool { return e.Own == item }
 

@@ -58,11 +58,6 @@ func CostOfPreparing(c *cluster.Cluster, p *cluster.Pod) int {
 	return CostOfPod(p) + terms*(c.Len()+c.Pods())/4
 }
 
-// CostOfScan returns the cost of judging all nodes with Plain.
-func CostOfScan(c *cluster.Cluster, p *cluster.Pod) int {
-	return CostOfPreparing(c, p) + CostOfPod(p)*c.Len()
-}
-
 // CostOfBulk returns the additional cost of sorting all nodes for pods of an unusually large class;
 // see cluster.PodClass.Bulk.
 func CostOfBulk(c *cluster.Cluster, class *cluster.PodClass) int {
