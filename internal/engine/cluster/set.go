@@ -65,10 +65,10 @@ func (s *Set[V]) find(hash uint32, match func(*V) bool) int {
 
 // Add adds a value, which must not be in the set.
 func (s *Set[V]) Add(hash uint32, value *V) {
-	// The arrays grow by half when they are four fifths full; finding a value then takes three
+	// The arrays grow by a quarter when they are four fifths full; finding a value then takes three
 	// probes.
 	if 5*(s.count+1) > 4*len(s.hashes) {
-		s.resize(max(leastSet, len(s.hashes)+len(s.hashes)/2))
+		s.resize(max(leastSet, len(s.hashes)+len(s.hashes)/4))
 	}
 	s.put(hash, value)
 }
