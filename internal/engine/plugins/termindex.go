@@ -110,9 +110,9 @@ func (k *indexedKey) buildIndex(words int) {
 		case selection.DoesNotExist:
 			x.absent.add(r.term)
 		case selection.GreaterThan:
-			x.greater.list = append(x.greater.list, boundTerm{r.Bound, r.term})
+			x.greater.list = append(x.greater.list, boundTerm{r.Bound(), r.term})
 		case selection.LessThan:
-			x.less.list = append(x.less.list, boundTerm{^r.Bound, r.term})
+			x.less.list = append(x.less.list, boundTerm{^r.Bound(), r.term})
 		}
 	}
 

@@ -22,8 +22,7 @@ import (
 type Requirement struct {
 	Key      string
 	Operator selection.Operator
-	Values   []string // of In and NotIn: as listed, possibly with duplicates
-	Bound    int64    // of Gt and Lt
+	Values   []string // as listed, possibly with duplicates
 	table    *valueTable
 }
 
@@ -40,9 +39,6 @@ var valueSeed = maphash.MakeSeed() // random, to prevent prepared collisions
 // hash table for many values is at most two thirds full.
 func NewRequirement(key string, operator selection.Operator, values []string) Requirement {
 	r := Requirement{Key: key, Operator: operator, Values: values}
-	if operator == selection.GreaterThan || operator == selection.LessThan {
-		r.Bound, _ = strconv.ParseInt(values[0], 10, 64)
-	}
 	if len(values) <= fewValues {
 		return r
 	}
@@ -59,6 +55,12 @@ func NewRequirement(key string, operator selection.Operator, values []string) Re
 		}
 	}
 	return r
+}
+
+// Bound returns the bound of Gt or Lt.
+func (r *Requirement) Bound() int64 {
+	bound, _ := strconv.ParseInt(r.Values[0], 10, 64)
+	return bound
 }
 
 // findValue returns the index of the value's slot in places. For an unknown value, it returns the
@@ -124,7 +126,7 @@ func mergeSameKind(list []Requirement) Requirement {
 		return *first
 	}
 
-	byBound := func(a, b Requirement) int { return cmp.Compare(a.Bound, b.Bound) }
+	byBound := func(a, b Requirement) int { return cmp.Compare(a.Bound(), b.Bound()) }
 	var values []string
 	switch first.Operator {
 	case selection.GreaterThan:
@@ -197,8 +199,9 @@ func (r *Requirement) MeetsValue(value string, has bool) bool {
 	case selection.DoesNotExist:
 		return !has
 	}
-	number, err := strconv.ParseInt(value, 10, 64) // Gt and Lt exclude the bound itself
-	return has && err == nil && number != r.Bound && (number > r.Bound) == (r.Operator == selection.GreaterThan)
+	bound := r.Bound() // excluded by Gt and Lt
+	number, err := strconv.ParseInt(value, 10, 64)
+	return has && err == nil && number != bound && (number > bound) == (r.Operator == selection.GreaterThan)
 }
 
 // CheckRequirement returns the error of [labels.NewRequirement] for these arguments. It calls the
