@@ -42,9 +42,6 @@ type PodClass struct {
 	// claims.
 	Needs [2]uint64
 
-	// Target is the name of the only eligible node, if the required node affinity consists only of
-	// this name. The DaemonSet controller creates such pods.
-	Target string
 	// Simple reports whether the pods use up only CPU, memory and a pod slot of their node, as
 	// requested by their containers, and no ports, volumes, devices or other resources.
 	Simple bool
@@ -98,10 +95,9 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
 	}
-	c.Target = targetOf(spec)
-	c.Resizes = c.Target != "" && helper.IsPodResizeDeferred(pod)
+	c.Resizes = c.Target() != "" && helper.IsPodResizeDeferred(pod)
 	demand := readDemand(pod)
-	demand.Static = staticDigest(pod, c.Target != "")
+	demand.Static = staticDigest(pod, c.Target() != "")
 	c.Demand = shared.demandOf(demand)
 	c.Simple = isSimple(pod, &c.Requests, c.Ports)
 	c.Look = c.lookBy(c.Labels.All())
@@ -170,16 +166,17 @@ func bulkOf(pod *v1.Pod) int {
 	return max(0, size-usual)
 }
 
-// targetOf computes PodClass.Target, for example from the affinity set by the DaemonSet controller:
+// Target returns the name of the only eligible node, if the required node affinity consists only of
+// this name, or "". For example, the DaemonSet controller sets this affinity:
 //
 //	nodeSelectorTerms:
 //	- matchFields:
 //	  - {key: metadata.name, operator: In, values: [node-17]}
-func targetOf(spec *Spec) string {
-	if spec.NodeAffinity == nil {
+func (c *PodClass) Target() string {
+	if c.Spec.NodeAffinity == nil {
 		return ""
 	}
-	required := spec.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	required := c.Spec.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	if required == nil || len(required.NodeSelectorTerms) != 1 {
 		return ""
 	}
@@ -197,12 +194,12 @@ func targetOf(spec *Spec) string {
 // WithoutTarget returns a copy of the class without its target, or the class itself if it has none.
 // The copy is in no table, and has the same digests as the class.
 func (c *PodClass) WithoutTarget() *PodClass {
-	if c.Target == "" {
+	if c.Target() == "" {
 		return c
 	}
 	other, spec, node := *c, *c.Spec, *c.Spec.NodeAffinity
 	node.RequiredDuringSchedulingIgnoredDuringExecution = nil
-	spec.NodeAffinity, other.Spec, other.Target = &node, &spec, ""
+	spec.NodeAffinity, other.Spec = &node, &spec
 	return &other
 }
 

@@ -83,7 +83,7 @@ func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
 // confined to one node, such as a DaemonSet's, which an autoscaler cannot help.
 func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
 	most := pr.delays[item.Pod.Spec.SchedulerName]
-	if class := item.Class; most == 0 || class.Priority >= rules.SystemCritical || class.Target != "" || class.Spec.NeverPreempts() {
+	if class := item.Class; most == 0 || class.Priority >= rules.SystemCritical || class.Target() != "" || class.Spec.NeverPreempts() {
 		return time.Time{}
 	}
 	if item.Unfit.IsZero() {

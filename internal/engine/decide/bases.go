@@ -18,7 +18,7 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 		return Decision{}, false
 	}
 
-	if p.Class.Target != "" {
+	if p.Class.Target() != "" {
 		return d.tryTarget(p)
 	}
 	known := d.cache.plannedFromBase(p)

@@ -48,7 +48,7 @@ func (r *ranking) suits(key rankingKey, p *plan) bool {
 	before, now := r.plan.example.Class, p.example.Class
 	inputs, _, _ := strings.Cut(key.signature, "\n")
 	return strings.HasPrefix(r.key.signature, inputs+"\n") && r.plan.scoreKey == p.scoreKey &&
-		before.Demand == now.Demand && before.Priority == now.Priority && before.Target == now.Target &&
+		before.Demand == now.Demand && before.Priority == now.Priority && before.Target() == now.Target() &&
 		before.Simple && now.Simple && before.Bulk+now.Bulk == 0 &&
 		!p.perNode && len(p.asked)+len(p.askedScores) == 0 && len(r.tallies) > 0 &&
 		slices.EqualFunc(r.tallies, p.tallies, func(t *tally, other tallyPlan) bool {

@@ -198,7 +198,7 @@ func (d *Decider) tryTarget(p *cluster.Pod) (decision Decision, done bool) {
 	if d.ix.mayBeRepelled(class) {
 		return Decision{}, false
 	}
-	n := d.c.Node(class.Target)
+	n := d.c.Node(class.Target())
 	if n == nil {
 		return Decision{}, true
 	}
