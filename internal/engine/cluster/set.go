@@ -51,6 +51,9 @@ func (s *Set[V]) Find(hash uint32, match func(*V) bool) *V {
 	return nil
 }
 
+// First returns a value that has this hash, or nil.
+func (s *Set[V]) First(hash uint32) *V { return s.Find(hash, func(*V) bool { return true }) }
+
 func (s *Set[V]) find(hash uint32, match func(*V) bool) int {
 	if s.count == 0 {
 		return -1

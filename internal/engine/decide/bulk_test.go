@@ -228,7 +228,7 @@ func TestMemoryOfListedValues(t *testing.T) {
 	if left := heap() - before; left > 8<<20+many*40 { // allowance for the log and for memory released later
 		t.Errorf("%d KiB are left", left>>10)
 	}
-	if n := len(d.ix.terms.byLabel) + d.ix.terms.known.Len(); n > 0 {
+	if n := d.ix.terms.byLabel.Len() + d.ix.terms.known.Len(); n > 0 {
 		t.Errorf("%d entries are left", n)
 	}
 	runtime.KeepAlive(d)
@@ -287,7 +287,7 @@ func TestUnlistedTermsAreFound(t *testing.T) {
 		terms.removePod(class)
 		terms.dropUnused()
 	}
-	if found, n := terms.usersFor(own), len(terms.byLabel)+len(terms.alsoByLabel); len(found)+n > 0 {
+	if found, n := terms.usersFor(own), terms.byLabel.Len()+len(terms.alsoByLabel); len(found)+n > 0 {
 		t.Errorf("%d users are found, and %d entries are left", len(found), n)
 	}
 	terms.addPod(classes[0])

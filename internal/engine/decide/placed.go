@@ -39,7 +39,7 @@ type lookIndex struct {
 // withHash yields the looks with the given hash.
 func (x *lookIndex) withHash(hash uint32) iter.Seq[*lookPods] {
 	return func(yield func(*lookPods) bool) {
-		if first := x.firstWith(hash); first == nil || !yield(first) {
+		if first := x.first.First(hash); first == nil || !yield(first) {
 			return
 		}
 		for pods := range x.also[hash] {
@@ -50,13 +50,9 @@ func (x *lookIndex) withHash(hash uint32) iter.Seq[*lookPods] {
 	}
 }
 
-func (x *lookIndex) firstWith(hash uint32) *lookPods {
-	return x.first.Find(hash, func(*lookPods) bool { return true })
-}
-
 // insert adds a look, which may be present already.
 func (x *lookIndex) insert(hash uint32, pods *lookPods) {
-	switch first := x.firstWith(hash); {
+	switch first := x.first.First(hash); {
 	case first == nil:
 		x.first.Add(hash, pods)
 	case first == pods:
@@ -73,7 +69,7 @@ func (x *lookIndex) insert(hash uint32, pods *lookPods) {
 // remove removes a look, which may be absent.
 func (x *lookIndex) remove(hash uint32, pods *lookPods) {
 	also := x.also[hash]
-	if x.firstWith(hash) == pods {
+	if x.first.First(hash) == pods {
 		x.first.Remove(hash, func(*lookPods) bool { return true })
 		for next := range also {
 			x.first.Add(hash, next)

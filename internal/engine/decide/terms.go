@@ -30,9 +30,9 @@ type terms struct {
 	// byLabel holds the first termUsers listed under each label, by a hash of the label;
 	// alsoByLabel holds all further ones. A selector may list hundreds of thousands of values, each
 	// with its own entry.
-	byLabel     map[uint64]*termUsers
-	alsoByLabel map[uint64][]*termUsers
-	most        [2]int       // largest sizes of both maps; see cluster.Shrunk
+	byLabel     cluster.Set[termUsers]
+	alsoByLabel map[uint32][]*termUsers
+	most        int          // largest size of alsoByLabel; see cluster.Shrunk
 	others      []*termUsers // terms that may match pods with any labels
 	changed     int          // version at the last addition to or removal from others
 	// unused counts the termUsers without pods. They are kept for a while, since pods with the same
@@ -49,12 +49,10 @@ type terms struct {
 
 var labelSeed = maphash.MakeSeed()
 
-// hashOf returns a hash of a label. A collision costs time but does not affect results.
-func hashOf(key, value string) uint64 {
-	return bits.RotateLeft64(maphash.String(labelSeed, key), 1) ^ maphash.String(labelSeed, value)
+// shortHashOf returns a hash of a label. A collision costs time but does not affect results.
+func shortHashOf(key, value string) uint32 {
+	return cluster.ShortHash(bits.RotateLeft64(maphash.String(labelSeed, key), 1) ^ maphash.String(labelSeed, value))
 }
-
-func shortHashOf(key, value string) uint32 { return cluster.ShortHash(hashOf(key, value)) }
 
 // termUsers represents the pods with the same affinity. It is kept for a while after the last such
 // pod is removed.
@@ -74,10 +72,7 @@ type termUsers struct {
 const fewUnused, bulkUnused = 64, cluster.MostBulk / 8
 
 func newTerms(version int) terms {
-	return terms{
-		byLabel: map[uint64]*termUsers{}, alsoByLabel: map[uint64][]*termUsers{},
-		changed: version, version: version,
-	}
+	return terms{alsoByLabel: map[uint32][]*termUsers{}, changed: version, version: version}
 }
 
 // addPod counts a placed pod. Only pods with new terms change version: decisions derived from the
@@ -126,10 +121,8 @@ func (t *terms) listUsers(users *termUsers) {
 	t.shrink()
 }
 
-// shrink releases the memory of maps that have become small; see cluster.Shrunk.
-func (t *terms) shrink() {
-	t.byLabel, t.alsoByLabel = cluster.Shrunk(t.byLabel, &t.most[0]), cluster.Shrunk(t.alsoByLabel, &t.most[1])
-}
+// shrink releases the memory of a map that has become small; see cluster.Shrunk.
+func (t *terms) shrink() { t.alsoByLabel = cluster.Shrunk(t.alsoByLabel, &t.most) }
 
 // listBy lists users under the labels returned by cluster.RequiredLabels, since a matching pod has
 // one of these labels, or in t.others if the selector requires no label. byLabel holds the first
@@ -142,11 +135,11 @@ func (t *terms) listBy(users *termUsers, selector *rules.Selector) {
 		t.others = withLast(t.others, users)
 	}
 	for _, at := range labels {
-		hash := hashOf(at.Key, at.Value)
-		switch first := t.byLabel[hash]; first {
+		hash := shortHashOf(at.Key, at.Value)
+		switch first := t.byLabel.First(hash); first {
 		case users:
 		case nil:
-			t.byLabel[hash] = users
+			t.byLabel.Add(hash, users)
 		default:
 			t.alsoByLabel[hash] = withLast(t.alsoByLabel[hash], users)
 		}
@@ -196,7 +189,7 @@ func (t *terms) dropUnused() {
 		for term := range users.countTerms() {
 			labels, _ := cluster.RequiredLabels(users.selectorOf(term))
 			for _, at := range labels {
-				t.unlistUsers(hashOf(at.Key, at.Value), gone)
+				t.unlistUsers(shortHashOf(at.Key, at.Value), gone)
 			}
 		}
 	}
@@ -207,7 +200,7 @@ func (t *terms) dropUnused() {
 }
 
 // unlistUsers removes dropped users from the entries of a label.
-func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
+func (t *terms) unlistUsers(hash uint32, gone func(*termUsers) bool) {
 	also, several := t.alsoByLabel[hash]
 	if several {
 		if also = slices.DeleteFunc(also, gone); len(also) > 0 {
@@ -216,10 +209,7 @@ func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
 			delete(t.alsoByLabel, hash)
 		}
 	}
-	if first := t.byLabel[hash]; first == nil || !gone(first) {
-		return
-	}
-	delete(t.byLabel, hash)
+	t.byLabel.Remove(hash, gone)
 }
 
 // versionFor returns a version that changes whenever a term is added that may match pods with these
@@ -238,8 +228,8 @@ func (t *terms) versionFor(own *rules.Labels) int {
 // listed yields the users of terms listed under a label.
 func (t *terms) listed(key, value string) iter.Seq[*termUsers] {
 	return func(yield func(*termUsers) bool) {
-		hash := hashOf(key, value)
-		if first := t.byLabel[hash]; first != nil && !yield(first) {
+		hash := shortHashOf(key, value)
+		if first := t.byLabel.First(hash); first != nil && !yield(first) {
 			return
 		}
 		for _, users := range t.alsoByLabel[hash] {
