@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	helper "k8s.io/component-helpers/resource"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -28,7 +29,7 @@ type PodClass struct {
 	// Spec is shared by classes with equal specs.
 	Spec *Spec
 	// Controller is the owner that created the pods, or nil.
-	Controller *metav1.OwnerReference
+	Controller *Controller
 
 	// Demand and Terms are shared and never nil; do not modify them.
 	*Demand
@@ -90,7 +91,7 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	spec := shared.specOf(pod, needs, own)
 	c := &PodClass{
 		Namespace: shared.shareText(pod.Namespace), Labels: own, Spec: spec, Terms: spec.terms,
-		Controller: shared.ownerOf(pod), Bulk: bulk, Needs: needs, key: key,
+		Controller: shared.controllerOf(pod), Bulk: bulk, Needs: needs, key: key,
 	}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
@@ -111,20 +112,37 @@ func readDemand(pod *v1.Pod) (d Demand) {
 	return d
 }
 
-// ownerOf returns the pod's controller, with texts shared between classes.
-func (s *shares) ownerOf(pod *v1.Pod) *metav1.OwnerReference {
-	owner := metav1.GetControllerOf(pod)
+// Controller is a reference to the controller of pods, in half of the memory of the API's form.
+type Controller struct {
+	*ControllerKind // not nil, and shared
+	Name            string
+	UID             types.UID
+}
+
+// ControllerKind is the kind of a controller.
+type ControllerKind struct{ APIVersion, Kind string }
+
+// Reference returns the API's form of the reference; nil for no controller.
+func (c *Controller) Reference() *metav1.OwnerReference {
+	if c == nil {
+		return nil
+	}
+	return &metav1.OwnerReference{APIVersion: c.APIVersion, Kind: c.Kind, Name: c.Name, UID: c.UID, Controller: new(true)}
+}
+
+// controllerOf returns the pod's controller, with its name and UID in one allocation.
+func (s *shares) controllerOf(pod *v1.Pod) *Controller {
+	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
 		return nil
 	}
-	owner.APIVersion, owner.Kind, owner.Controller = s.shareText(owner.APIVersion), s.shareText(owner.Kind), &yes
-	if block := owner.BlockOwnerDeletion; block != nil && *block {
-		owner.BlockOwnerDeletion = &yes
-	}
-	return owner
+	var h hasher
+	h.addString(owner.APIVersion)
+	h.addString(owner.Kind)
+	kind := s.kinds.get(h.sum(), &ControllerKind{owner.APIVersion, owner.Kind}, sayAll[*ControllerKind])
+	text, name := owner.Name+string(owner.UID), len(owner.Name)
+	return &Controller{kind, text[:name], types.UID(text[name:])}
 }
-
-var yes = true // shared: objects referenced by a class never change
 
 // LookBy is Look restricted to the labels with these keys: constraints that name no other keys do
 // not distinguish between the pods of classes with equal digests. The keys are sorted, without

@@ -123,7 +123,7 @@ func (p *Pod) Object() *v1.Pod {
 	}
 
 	if p.Class.Controller != nil {
-		pod.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
+		pod.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller.Reference()}
 	}
 	if p.Class.Spec.Status != nil {
 		pod.Status = *p.Class.Spec.Status

@@ -25,6 +25,7 @@ type shares struct {
 	selectors   slots[map[string]string] // node selectors
 	constraints slots[[]v1.TopologySpreadConstraint]
 	demands     slots[*Demand]
+	kinds       slots[*ControllerKind]
 	scopes      slots[*TermScope] // each of one namespace
 	shapes      slots[*Shape]
 	specs       slots[*Spec]

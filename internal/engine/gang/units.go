@@ -8,9 +8,6 @@ import (
 	"math"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
@@ -217,13 +214,9 @@ func replacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
 
 // topPriority returns the class of a pod with the maximum priority.
 func topPriority(c *cluster.Cluster, p *cluster.Pod) *cluster.PodClass {
-	as := v1.Pod{Spec: p.Class.Spec.Object()}
-	as.Namespace, as.Name, as.UID, as.Labels = p.Namespace(), p.Name, p.UID, p.Class.Labels.Map()
-	if p.Class.Controller != nil {
-		as.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
-	}
+	as := p.Object()
 	as.Spec.Priority = new(int32(math.MaxInt32))
-	return c.Pending(&as).Class
+	return c.Pending(as).Class
 }
 
 // ProtectNominations protects the nominations of lower-priority pods from a pod of the given

@@ -358,7 +358,7 @@ func movingCost(n *cluster.Node, now time.Time) (sum float64) {
 			continue
 		}
 		cost, settled := moveCost, !p.Created.IsZero() && now.Sub(p.Created.Time()) >= settledAge
-		for _, doubled := range []bool{rules.KindOf(p.Class.Controller) == rules.StatefulSet, p.Class.Priority > 0, settled} {
+		for _, doubled := range []bool{rules.KindOf(p.Class.Controller.Reference()) == rules.StatefulSet, p.Class.Priority > 0, settled} {
 			if doubled {
 				cost *= 2
 			}

@@ -20,7 +20,7 @@ import (
 func podsOf(n *cluster.Node) []string {
 	list := []string{}
 	for _, pod := range n.Pods {
-		if rules.KindOf(pod.Class.Controller) != rules.DaemonSet {
+		if rules.KindOf(pod.Class.Controller.Reference()) != rules.DaemonSet {
 			list = append(list, pod.Namespace()+"/"+pod.Name)
 		}
 	}

@@ -210,5 +210,5 @@ func (k *keeper) dropUnplaced(w *simulate.World) error {
 // isMoved reports whether moving a pod disturbs something: DaemonSets' pods stay on their nodes,
 // and placeholders do not exist.
 func isMoved(p *cluster.Pod) bool {
-	return rules.KindOf(p.Class.Controller) != rules.DaemonSet && p.Class.Priority != placeholderPriority
+	return rules.KindOf(p.Class.Controller.Reference()) != rules.DaemonSet && p.Class.Priority != placeholderPriority
 }

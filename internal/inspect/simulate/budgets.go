@@ -122,7 +122,7 @@ func (b *budgets) mayFailSync(namespace string, controller *metav1.OwnerReferenc
 // stillFails reports whether any remaining pod may prevent the budget from being counted.
 func (b *budgets) stillFails(one budget, expected map[*cluster.PodClass]int) bool {
 	return rules.Any(maps.Keys(expected), func(class *cluster.PodClass) bool {
-		return one.covers(class.Namespace, class.Labels) && b.mayFailSync(class.Namespace, class.Controller)
+		return one.covers(class.Namespace, class.Labels) && b.mayFailSync(class.Namespace, class.Controller.Reference())
 	}) || rules.Any(world.InNamespace[*v1.Pod](b.scheduler.api, one.namespace), func(p *v1.Pod) bool {
 		return rules.IsTerminal(p) && one.covers(p.Namespace, labels.Set(p.Labels)) &&
 			b.mayFailSync(p.Namespace, metav1.GetControllerOfNoCopy(p))
@@ -144,7 +144,7 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 	var count disruption.Count
 	for class, n := range expected {
 		if b.covers(class.Namespace, class.Labels) {
-			count.Add(class.Namespace, class.Controller, n, healthy[class])
+			count.Add(class.Namespace, class.Controller.Reference(), n, healthy[class])
 		}
 	}
 	for p := range world.InNamespace[*v1.Pod](scheduler.api, b.namespace) {

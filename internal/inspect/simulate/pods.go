@@ -187,7 +187,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 		delete(s.placed, p.UID)
 	}
 	s.reactions.kubelets.podLeft(node)
-	s.budgets.podGone(p.Class.Namespace, p.Class.Labels, p.Class.Controller)
+	s.budgets.podGone(p.Class.Namespace, p.Class.Labels, p.Class.Controller.Reference())
 }
 
 // registerPod adds a pod to the list of all pods, replacing any pod of the same name.

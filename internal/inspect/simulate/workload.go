@@ -195,7 +195,7 @@ func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
 	}
 	c.scheduler.withdrawPod(p)
 	c.pods.forgetPod(p)
-	c.budgets.podGone(p.Namespace(), p.Class.Labels, p.Class.Controller)
+	c.budgets.podGone(p.Namespace(), p.Class.Labels, p.Class.Controller.Reference())
 	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
