@@ -69,7 +69,7 @@ func moveAll(w *world.World, every int) {
 	for i := 0; i+1 < len(c.Nodes); i += every {
 		for range min(len(c.Nodes[i].Pods), max(1, 4/every)) {
 			p := c.Nodes[i].Pods[0]
-			object, _ := world.Get[*v1.Pod](w, p.Namespace(), p.Name)
+			object, _ := world.Get[*v1.Pod](w, p.Namespace(), p.Name())
 			w.Remove(p)
 			w.Place(object, p, c.Nodes[i+1])
 		}

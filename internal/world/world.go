@@ -286,7 +286,7 @@ func (w *World) leaveCluster(object *v1.Pod) {
 // takeOff takes a pod off its node, if the cluster has that node.
 func (w *World) takeOff(p *cluster.Pod) {
 	from := p.NodeName
-	w.cluster.RemovePod(p.UID)
+	w.cluster.RemovePod(p.UID())
 	p.SetNodeName("")
 	w.Note(func() {
 		p.SetNodeName(from)
@@ -301,10 +301,10 @@ func (w *World) Place(object *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	bound.Spec.NodeName = n.Name
 	w.store(w.tableOf(object), nameOf(object), &bound)
 
-	nominated := w.cluster.Nominated(p.UID)
+	nominated := w.cluster.Nominated(p.UID())
 	w.cluster.Place(p, n)
 	w.Note(func() {
-		w.cluster.RemovePod(p.UID)
+		w.cluster.RemovePod(p.UID())
 		if p.SetNodeName(""); nominated != nil {
 			w.cluster.Nominate(nominated, nominated.Nominated)
 		}
@@ -313,7 +313,7 @@ func (w *World) Place(object *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 
 // Remove removes a pod from its node. Unlike Delete it needs no object, and p can be placed again.
 func (w *World) Remove(p *cluster.Pod) {
-	w.store(w.tableOf((*v1.Pod)(nil)), cluster.Name{Namespace: p.Namespace(), Name: p.Name}, nil)
+	w.store(w.tableOf((*v1.Pod)(nil)), cluster.Name{Namespace: p.Namespace(), Name: p.Name()}, nil)
 	w.takeOff(p)
 }
 

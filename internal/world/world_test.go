@@ -299,21 +299,21 @@ func (c *course) move() {
 	from, to := nodes[c.IntN(len(nodes))], nodes[c.IntN(len(nodes))]
 	if len(from.Nominated) > 0 {
 		p := from.Nominated[0]
-		object, _ := world.Get[*v1.Pod](c.w, "ns", p.Name)
+		object, _ := world.Get[*v1.Pod](c.w, "ns", p.Name())
 		c.w.Place(object, p, to)
-		c.objects[keyOf(object)], _ = world.Get[*v1.Pod](c.w, "ns", p.Name)
+		c.objects[keyOf(object)], _ = world.Get[*v1.Pod](c.w, "ns", p.Name())
 		return
 	}
 	if len(from.Pods) == 0 {
 		return
 	}
-	p := slices.MinFunc(from.Pods, func(a, b *cluster.Pod) int { return strings.Compare(a.Name, b.Name) })
-	object, _ := world.Get[*v1.Pod](c.w, "ns", p.Name)
+	p := slices.MinFunc(from.Pods, func(a, b *cluster.Pod) int { return strings.Compare(a.Name(), b.Name()) })
+	object, _ := world.Get[*v1.Pod](c.w, "ns", p.Name())
 	c.w.Remove(p)
 	delete(c.objects, keyOf(object))
 	if c.IntN(2) == 0 {
 		c.w.Place(object, p, to)
-		c.objects[keyOf(object)], _ = world.Get[*v1.Pod](c.w, "ns", p.Name)
+		c.objects[keyOf(object)], _ = world.Get[*v1.Pod](c.w, "ns", p.Name())
 	}
 }
 
@@ -360,14 +360,14 @@ func describe(w *world.World, same bool) string {
 	c := w.Cluster()
 	for _, n := range c.SortedNodes() {
 		fmt.Fprintf(&b, "node %s: %d taints, %d milliCPU, %d pods\n", n.Name, len(n.Taints.Taints), n.Requested.MilliCPU, c.Rooms[n.Index].Pods)
-		for _, p := range slices.SortedFunc(slices.Values(n.Pods), func(a, b *cluster.Pod) int { return strings.Compare(a.Name, b.Name) }) {
-			fmt.Fprintf(&b, "  %s %s on %s\n", p.Name, p.UID, p.NodeName)
+		for _, p := range slices.SortedFunc(slices.Values(n.Pods), func(a, b *cluster.Pod) int { return strings.Compare(a.Name(), b.Name()) }) {
+			fmt.Fprintf(&b, "  %s %s on %s\n", p.Name(), p.UID(), p.NodeName)
 			if same {
 				fmt.Fprintf(&b, "  is %p\n", p)
 			}
 		}
-		for _, p := range slices.SortedFunc(slices.Values(n.Nominated), func(a, b *cluster.Pod) int { return strings.Compare(a.Name, b.Name) }) {
-			fmt.Fprintf(&b, "  nominated %s %s\n", p.Name, p.UID)
+		for _, p := range slices.SortedFunc(slices.Values(n.Nominated), func(a, b *cluster.Pod) int { return strings.Compare(a.Name(), b.Name()) }) {
+			fmt.Fprintf(&b, "  nominated %s %s\n", p.Name(), p.UID())
 		}
 	}
 	fmt.Fprintf(&b, "%d pods, %d nominations\n", c.Pods(), c.Nominations())

@@ -134,14 +134,14 @@ func preemptBerth(nodes, most int, atMost time.Duration) (Cost, error) {
 
 func (b *berth) preemptFor(p *cluster.Pod) error {
 	if decision := b.decider.Decide(p); decision.Node != nil || decision.Err != nil {
-		return fmt.Errorf("%s should fit nowhere: %w", p.Name, decision.Err)
+		return fmt.Errorf("%s should fit nowhere: %w", p.Name(), decision.Err)
 	}
 	found := b.decider.Preempt(p)
 	if found.Node == nil {
-		return fmt.Errorf("no candidate for %s: %s", p.Name, found.Message)
+		return fmt.Errorf("no candidate for %s: %s", p.Name(), found.Message)
 	}
 	for _, victim := range found.Victims {
-		b.cluster.RemovePod(victim.UID)
+		b.cluster.RemovePod(victim.UID())
 	}
 	b.cluster.Place(p, found.Node)
 	return nil

@@ -261,7 +261,7 @@ func ofBerth(p decide.Preemption) (v victims) {
 	}
 	v.node, v.violations = p.Node.Name, int64(p.Violations)
 	for _, victim := range p.Victims {
-		v.pods = append(v.pods, victim.Name)
+		v.pods = append(v.pods, victim.Name())
 	}
 	return v
 }

@@ -141,7 +141,7 @@ func (f *fortune) amongTheBest(p *v1.Pod) bool {
 		return false
 	}
 	node := found.Pod.Node
-	w.Cluster().RemovePod(found.Pod.UID)
+	w.Cluster().RemovePod(found.Pod.UID())
 	object := *found.Object
 	object.Spec.NodeName = ""
 	e := decide.NewPlain(w.Cluster(), plugins.Default()).Evaluate(w.Cluster().Pending(&object))

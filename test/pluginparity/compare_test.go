@@ -253,7 +253,7 @@ func (b *berth) preempts(ctx context.Context, u *upstream, pod *v1.Pod, total *t
 func names(list []*cluster.Pod) string {
 	var all []string
 	for _, p := range list {
-		all = append(all, p.Name)
+		all = append(all, p.Name())
 	}
 	slices.Sort(all)
 	return strings.Join(all, " ")

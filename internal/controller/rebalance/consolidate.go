@@ -19,7 +19,7 @@ func canMove(p *pod) bool { return !p.Terminating && !staysOnNode(p) }
 // the hardest to place, so they are placed first.
 func movablePods(n *cluster.Node, w *world) (list []*pod) {
 	for _, p := range n.Pods {
-		if known := w.placed[p.UID]; known != nil && canMove(known) {
+		if known := w.placed[p.UID()]; known != nil && canMove(known) {
 			list = append(list, known)
 		}
 	}
@@ -31,7 +31,7 @@ func movablePods(n *cluster.Node, w *world) (list []*pod) {
 // the pods.
 func hasMovable(n *cluster.Node, w *world) bool {
 	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool {
-		known := w.placed[p.UID]
+		known := w.placed[p.UID()]
 		return known != nil && canMove(known)
 	})
 }
@@ -68,7 +68,7 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 	list := movablePods(n, w)
 	for _, p := range list {
 		if code, why := s.refusalOf(st, p); code != "" {
-			s.stayNode(st, n, code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why))
+			s.stayNode(st, n, code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name(), why))
 			return false
 		}
 	}
@@ -86,7 +86,7 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 		}
 		if why.code != "" {
 			s.w.Undo(mark)
-			s.stayNode(st, n, why.code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why.message))
+			s.stayNode(st, n, why.code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name(), why.message))
 			return false
 		}
 	}

@@ -24,7 +24,7 @@ func (st *strategy) setupDefragment() {
 	w, all := st.w, len(st.Defragment.Pods) == 0
 	waiting := func() (list []*pod) {
 		for _, p := range w.waiting {
-			name := types.NamespacedName{Namespace: p.Namespace(), Name: p.Name}
+			name := types.NamespacedName{Namespace: p.Namespace(), Name: p.Name()}
 			if all && w.schedulerOf(p) != nil && len(p.Spec().SchedulingGates) == 0 || slices.Contains(st.Defragment.Pods, name) {
 				list = append(list, p)
 			}
@@ -172,24 +172,24 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 		}
 		is := st.moveRequirements()
 		is.within = true
-		if why := s.makeMove(st, v, is, fmt.Sprintf("make room for %s/%s on %s", p.Namespace(), p.Name, n.Name),
+		if why := s.makeMove(st, v, is, fmt.Sprintf("make room for %s/%s on %s", p.Namespace(), p.Name(), n.Name),
 			MakingRoom); why.code != "" {
 			continue
 		}
 		moved = append(moved, v)
 		// The move itself may have freed room elsewhere.
-		if w.placed[p.UID] != nil {
+		if w.placed[p.UID()] != nil {
 			break
 		}
 		mark := s.w.Mark()
 		w.closures.openNode(n)
 		w.placeWaiting()
-		if w.placed[p.UID] != nil {
+		if w.placed[p.UID()] != nil {
 			return moved, true
 		}
 		s.w.Undo(mark)
 	}
 
 	w.closures.openNode(n)
-	return moved, w.placed[p.UID] != nil
+	return moved, w.placed[p.UID()] != nil
 }

@@ -57,7 +57,7 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure) {
 	for _, p := range list {
 		d := Departure{
-			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.object.Spec.NodeName,
+			Namespace: p.Namespace(), Name: p.Name(), UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.object.Spec.NodeName,
 			Lost: w.successionOf(p) == workload.None, Grace: leaving.graceOf(p.object),
 		}
 		// The API server removes a terminal pod, or a pod without a grace period, immediately.
@@ -68,7 +68,7 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 		}
 		w.failJob(p, &d, pods, !leaving.Delete)
 		// A terminal pod holds no room and has no successor. The pods of a failed Job are removed.
-		if w.placed[p.UID] != nil {
+		if w.placed[p.UID()] != nil {
 			w.departPod(p, &d, leaving)
 		}
 		pods = append(pods, d)

@@ -130,7 +130,7 @@ func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 // why it stays, is more informative than a worse candidate.
 func (s *search) nextCandidate(st *strategy, c, before *candidate, rest *nominations) *Next {
 	if before != nil {
-		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
+		return &Next{before.Namespace(), before.Name(), string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
 	}
 	if rest.Len() == 0 {
 		return nil
@@ -147,7 +147,7 @@ func (s *search) nextCandidate(st *strategy, c, before *candidate, rest *nominat
 		why = "fewer pods count in its domain"
 	}
 
-	return &Next{next.Namespace(), next.Name, why}
+	return &Next{next.Namespace(), next.Name(), why}
 }
 
 // refusalOf returns why a pod must not be moved at all: protections, and exhausted limits. It

@@ -105,9 +105,9 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	case p.late:
 		pt.unsettled = true
 		return Protected, "it has just been placed"
-	case pt.w.options.Arrived[p.UID]:
+	case pt.w.options.Arrived[p.UID()]:
 		return Protected, "it has been moved already"
-	case pt.pinned[p.UID]:
+	case pt.pinned[p.UID()]:
 		return Protected, "it would have to move twice"
 	case isStatic(p):
 		return Protected, "it is a static pod of its node"

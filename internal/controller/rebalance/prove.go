@@ -113,7 +113,7 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is re
 	nodes, why := w.landingsOf(s, next, from, is)
 	if why.code != "" {
 		return nil, refuseMove(Unproven, "%s/%s, which is pending, may be placed before its successor, which then would "+
-			"not land better", first.Namespace(), first.Name)
+			"not land better", first.Namespace(), first.Name())
 	}
 	return nodes, proof{}
 }

@@ -121,7 +121,7 @@ func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
 	if before, has := s.stays[p]; has && slices.Index(s.strategies, before.strategy) < slices.Index(s.strategies, st) {
 		return
 	}
-	s.stays[p] = stayed{Stay{Namespace: p.Namespace(), Name: p.Name, Node: node, Cause: st.Name, Code: code, Message: message}, st}
+	s.stays[p] = stayed{Stay{Namespace: p.Namespace(), Name: p.Name(), Node: node, Cause: st.Name, Code: code, Message: message}, st}
 }
 
 // stayNode records why a node could not be emptied. The record is dropped if the node is emptied
@@ -147,12 +147,12 @@ func (s *search) makePlan(state *State) *Plan {
 
 	plan.Empties = s.newlyClosed()
 	for _, p := range s.w.arrivals {
-		plan.Arrivals = append(plan.Arrivals, Arrival{p.Namespace(), p.Name, p.object.UID, p.NodeName, p.after})
+		plan.Arrivals = append(plan.Arrivals, Arrival{p.Namespace(), p.Name(), p.object.UID, p.NodeName, p.after})
 	}
 
 	for p, stay := range s.stays {
 		// A later goal may have moved the pod.
-		if p.next == nil || s.w.placed[p.next.UID] == nil {
+		if p.next == nil || s.w.placed[p.next.UID()] == nil {
 			plan.Stays = append(plan.Stays, stay.Stay)
 		}
 	}

@@ -75,12 +75,12 @@ func (s *search) countMove(node string, m *Move, by int) {
 // describes the removal of a terminal pod.
 func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	m := Move{
-		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.NodeName,
+		Namespace: p.Namespace(), Name: p.Name(), UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.NodeName,
 		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.protections.costOf(p), Improves: []Measure{},
 	}
 
 	if found.node != nil {
-		m.To, m.successor = found.node.Name, s.w.successorFor(p).Name
+		m.To, m.successor = found.node.Name, s.w.successorFor(p).Name()
 	}
 	for _, n := range found.alternatives {
 		m.Or = append(m.Or, n.Name)

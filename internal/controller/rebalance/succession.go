@@ -70,7 +70,7 @@ func (w *world) successorFor(p *pod) *pod {
 	object, before := successorOf(w.Workloads().Next(p.object), w.now), p
 	// Claims of ephemeral volumes are named after their pod. A StatefulSet's successor has its
 	// victim's name, so the victim's claims must be removed first.
-	if object.Name != p.Name {
+	if object.Name != p.Name() {
 		before = nil
 	}
 	claims := w.makeFor(object, before)

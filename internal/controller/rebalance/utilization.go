@@ -246,7 +246,7 @@ func (g *usage) podsAboveTargets(yield func(*pod) bool) {
 			continue
 		}
 		for _, p := range f.n.Pods {
-			if placed := g.w.placed[p.UID]; placed != nil && !yield(placed) {
+			if placed := g.w.placed[p.UID()]; placed != nil && !yield(placed) {
 				return
 			}
 		}

@@ -184,7 +184,7 @@ func (w *world) enterPod(object *v1.Pod) {
 	case object.Spec.NodeName != "":
 		// A pod may name a node missing from the state.
 		if p.Pod = w.c.Pod(object.UID); p.Node != nil {
-			w.placed[p.UID] = p
+			w.placed[p.UID()] = p
 			if !p.Terminating {
 				w.siblings[rules.OwnerOf(object)]++
 			}
@@ -205,7 +205,7 @@ func (w *world) sortedPods() []*pod { return slices.SortedFunc(maps.Values(w.pla
 // byName orders pods by namespace and name, the last resort of every order: plans must not depend
 // on the order of maps. The UID distinguishes a pod from a successor of the same name.
 func byName(a, b *pod) int {
-	return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.UID(), b.UID()))
 }
 
 // placeWaiting places the pending pods that fit, anticipating the scheduler.
@@ -263,13 +263,13 @@ func (w *world) removePod(p *pod) {
 // countPlaced counts a pod on a node. uncountPlaced undoes that before the pod leaves the node,
 // because the gauges look at the node.
 func (w *world) countPlaced(p *pod) {
-	w.placed[p.UID] = p
+	w.placed[p.UID()] = p
 	w.countPod(p, 1)
 }
 
 func (w *world) uncountPlaced(p *pod) {
 	w.countPod(p, -1)
-	delete(w.placed, p.UID)
+	delete(w.placed, p.UID())
 }
 
 // movePod makes a move: the victim leaves, its successor is placed, and so are pending pods that

@@ -45,7 +45,7 @@ func TestSumsOfHugeRequests(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"place": func(*rapid.T) {
 				p := c.SetPod(pod("n"))
-				pods = append(pods, p.UID)
+				pods = append(pods, p.UID())
 			},
 			"remove": func(t *rapid.T) {
 				if len(pods) == 0 {

@@ -16,12 +16,12 @@ import (
 // empty name removes the record. A pod is nominated to at most one node: an earlier record is
 // replaced. The cluster keeps p, which the caller must not modify any more.
 func (c *Cluster) Nominate(p *Pod, node string) {
-	c.Unnominate(p.UID)
+	c.Unnominate(p.UID())
 	p.SetNominated(node)
 	if node == "" {
 		return
 	}
-	c.nominated[p.UID] = p
+	c.nominated[p.UID()] = p
 	if n, ok := c.nodes[node]; ok {
 		n.Nominated = append(n.Nominated, p)
 		c.logChange(Change{Node: n.Index, Kind: Nomination})
@@ -54,20 +54,20 @@ func (c *Cluster) Unnominate(uid types.UID) {
 
 // exceptFor returns the pods without the pod with that UID.
 func exceptFor(pods []*Pod, uid types.UID) []*Pod {
-	return slices.DeleteFunc(pods, func(o *Pod) bool { return o.UID == uid })
+	return slices.DeleteFunc(pods, func(o *Pod) bool { return o.UID() == uid })
 }
 
 // Renew replaces a nominated pod after a change of its labels or requests. It keeps the pod's
 // nomination, and its position among the pods nominated to that node. It ignores pods without a
 // nomination.
 func (c *Cluster) Renew(p *Pod) {
-	old, ok := c.nominated[p.UID]
+	old, ok := c.nominated[p.UID()]
 	if !ok || old.Class == p.Class {
 		return
 	}
 	renewed := *p
 	renewed.SetNominated(old.Nominated)
-	c.nominated[p.UID] = &renewed
+	c.nominated[p.UID()] = &renewed
 	nominees := c.absent[old.Nominated]
 	if n, ok := c.nodes[old.Nominated]; ok {
 		nominees = n.Nominated

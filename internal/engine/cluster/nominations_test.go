@@ -89,9 +89,9 @@ func TestNominationsAreKeptByName(t *testing.T) {
 					}
 					var got []string
 					for _, p := range n.Nominated {
-						got = append(got, string(p.UID)+p.Class.Labels.Get("app"))
-						if c.Nominated(p.UID) != p || p.Nominated != name {
-							t.Fatalf("%s is nominated to %s, and known as %+v", p.UID, name, c.Nominated(p.UID))
+						got = append(got, string(p.UID())+p.Class.Labels.Get("app"))
+						if c.Nominated(p.UID()) != p || p.Nominated != name {
+							t.Fatalf("%s is nominated to %s, and known as %+v", p.UID(), name, c.Nominated(p.UID()))
 						}
 					}
 					if fmt.Sprint(got) != fmt.Sprint(want[name]) {

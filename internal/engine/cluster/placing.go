@@ -80,12 +80,11 @@ func (c *Cluster) Return(p *Pod) { c.placePod(p, p.NodeName) }
 // placePod counts a pod on the node with that name, or as a stray. Placing a pod twice would
 // corrupt every sum from then on, so placePod panics immediately, while the cause is still visible.
 func (c *Cluster) placePod(p *Pod, node string) {
-	if c.Pod(p.UID) != nil {
-		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name, p.UID))
+	if c.Pod(p.UID()) != nil {
+		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name(), p.UID()))
 	}
-	p.joinTexts()
-	c.pods.Add(hashOfUID(p.UID), p)
-	c.Unnominate(p.UID)
+	c.pods.Add(hashOfUID(p.UID()), p)
+	c.Unnominate(p.UID())
 	c.classes.addPod(p.Class)
 	if n, ok := c.nodes[node]; ok {
 		c.attachPod(p, n)
@@ -101,7 +100,7 @@ func hashOfUID(uid types.UID) uint32 { return ShortHash(maphash.String(uidSeed, 
 
 // Pod returns the placed pod with this UID, on a known node or not, or nil.
 func (c *Cluster) Pod(uid types.UID) *Pod {
-	return c.pods.Find(hashOfUID(uid), func(p *Pod) bool { return p.UID == uid })
+	return c.pods.Find(hashOfUID(uid), func(p *Pod) bool { return p.UID() == uid })
 }
 
 // Pods returns the number of placed pods, on known nodes or not.
@@ -110,7 +109,7 @@ func (c *Cluster) Pods() int { return c.pods.Len() }
 // RemovePod removes a pod, placed or nominated. It ignores an unknown pod.
 func (c *Cluster) RemovePod(uid types.UID) {
 	c.Unnominate(uid)
-	p := c.pods.Remove(hashOfUID(uid), func(p *Pod) bool { return p.UID == uid })
+	p := c.pods.Remove(hashOfUID(uid), func(p *Pod) bool { return p.UID() == uid })
 	if p == nil {
 		return
 	}
@@ -132,7 +131,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 
 // addStray keeps a pod on an unknown node: watches of pods and nodes are not synchronized.
 func (c *Cluster) addStray(p *Pod) {
-	rules.Inner(c.strays, p.NodeName)[p.UID] = p
+	rules.Inner(c.strays, p.NodeName)[p.UID()] = p
 }
 
 // attachPod adds a placed pod to its node, and detachPod removes it. They maintain only the sums

@@ -14,16 +14,16 @@ import (
 // Pod is a pod, pending or placed. [NewPod] creates one: its Whereabouts are never nil.
 type Pod struct {
 	Class *PodClass
-	Name  string
-	UID   types.UID
 	*Whereabouts
+	texts string // the name and the UID, in one allocation
 
 	Generation       int64 // generation of the spec last observed
 	Created, Started Time  // Started is zero while no kubelet has seen the pod
 	Terminating      bool  // deletion is in progress
 	Preempted        bool  // deletion is in progress, because the scheduler preempted the pod
 
-	place int32 // index in Node.Pods
+	nameLength uint16 // the API allows 253 bytes
+	place      int32  // index in Node.Pods
 }
 
 // Whereabouts hold the current or intended location of a pod. Nearly all pods of a node share one
@@ -46,14 +46,14 @@ var nowhere = &Whereabouts{}
 
 // NewPod returns a pending pod.
 func NewPod(class *PodClass, name string, uid types.UID) *Pod {
-	return &Pod{Class: class, Name: name, UID: uid, Whereabouts: nowhere}
+	return &Pod{Class: class, texts: name + string(uid), nameLength: uint16(len(name)), Whereabouts: nowhere}
 }
 
-// joinTexts stores the name and the UID in one allocation.
-func (p *Pod) joinTexts() {
-	text, name := p.Name+string(p.UID), len(p.Name)
-	p.Name, p.UID = text[:name], types.UID(text[name:])
-}
+// Name returns the pod's name.
+func (p *Pod) Name() string { return p.texts[:p.nameLength] }
+
+// UID returns the pod's UID.
+func (p *Pod) UID() types.UID { return types.UID(p.texts[p.nameLength:]) }
 
 // SetNodeName sets the node name of a pod that is not placed on a known node.
 func (p *Pod) SetNodeName(name string) { p.setNode(nil, name) }
@@ -116,7 +116,7 @@ func (p *Pod) Spec() *Spec { return p.Class.Spec }
 func (p *Pod) Object() *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Class.Namespace, Name: p.Name, UID: p.UID, Labels: p.Class.Labels.Map(),
+			Namespace: p.Class.Namespace, Name: p.Name(), UID: p.UID(), Labels: p.Class.Labels.Map(),
 			CreationTimestamp: metav1.NewTime(p.Created.Time()),
 		},
 		Spec: p.Class.Spec.Object(),

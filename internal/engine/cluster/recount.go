@@ -66,7 +66,7 @@ func (c *Cluster) Recount() (mended int) {
 
 	clear(c.away)
 	standing := map[string][]*Pod{}
-	for _, p := range slices.SortedFunc(c.pods.All, func(a, b *Pod) int { return cmp.Compare(a.UID, b.UID) }) {
+	for _, p := range slices.SortedFunc(c.pods.All, func(a, b *Pod) int { return cmp.Compare(a.UID(), b.UID()) }) {
 		if _, known := c.nodes[p.NodeName]; known {
 			standing[p.NodeName] = append(standing[p.NodeName], p)
 		}
@@ -151,5 +151,5 @@ func (c *Cluster) thoughtAway(p *Pod) {
 	if c.away == nil {
 		c.away = map[types.UID]*Pod{}
 	}
-	c.away[p.UID] = p
+	c.away[p.UID()] = p
 }

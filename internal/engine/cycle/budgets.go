@@ -211,7 +211,7 @@ func (pr *preemptions) countVictim(b *usedBudget, victim types.UID, selector *ru
 	if p == nil || p.Namespace() != b.shown.Namespace || !selector.Matches(p.Class.Labels) {
 		return
 	}
-	if _, counted := b.shown.Status.DisruptedPods[p.Name]; !counted {
-		b.victims[victim] = usedVictim{name: p.Name}
+	if _, counted := b.shown.Status.DisruptedPods[p.Name()]; !counted {
+		b.victims[victim] = usedVictim{name: p.Name()}
 	}
 }

@@ -133,7 +133,7 @@ func (c *chaos) end() error {
 	c.judge()
 	c.judgeByAnother()
 	for _, guest := range c.guests() {
-		c.breaks("room is still kept on %s for the successor of %s", guest.Nominated, guest.Name)
+		c.breaks("room is still kept on %s for the successor of %s", guest.Nominated, guest.Name())
 	}
 	if len(c.broken) > 0 {
 		if *chaosRuns == 1 || *gangRuns == 1 {
@@ -417,12 +417,12 @@ func (c *chaos) judgeWhereabouts(known *cluster.Cluster) {
 	for _, n := range known.SortedNodes() {
 		for _, p := range n.Pods {
 			if p.Node != n || p.NodeName != n.Name {
-				c.breaks("pod %s is on %s, and says %v", p.Name, n.Name, *p.Whereabouts)
+				c.breaks("pod %s is on %s, and says %v", p.Name(), n.Name, *p.Whereabouts)
 			}
 		}
 		for _, p := range n.Nominated {
 			if p.Node != nil || p.Nominated != n.Name {
-				c.breaks("pod %s is nominated to %s, and says %v", p.Name, n.Name, *p.Whereabouts)
+				c.breaks("pod %s is nominated to %s, and says %v", p.Name(), n.Name, *p.Whereabouts)
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func (h *clusterEvents) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.P
 	})
 	if n != nil && !h.queue.WaitOutBackoff { // preemptors nominated to this node waited for this event, and need no back-off
 		for _, waiting := range n.Nominated {
-			h.queue.Activate(waiting.UID, h.now)
+			h.queue.Activate(waiting.UID(), h.now)
 		}
 	}
 }

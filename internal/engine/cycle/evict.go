@@ -26,16 +26,16 @@ func (pr *preemptions) evictPods(victims []*cluster.Pod, by preemptor) (names []
 	all := &round{began: pr.now, group: by.kind != "pod", nominating: by.nominating}
 	message := fmt.Sprintf("Preempted by %s %v on node %s", by.kind, by.uid, by.node)
 	for _, victim := range victims {
-		names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+		names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name()})
 		if victim.Node == nil || victim.Terminating { // without a node: its placement was just released together with its group
 			continue
 		}
 		if all.group {
-			all.victims = append(all.victims, victim.UID)
+			all.victims = append(all.victims, victim.UID())
 		}
 		pr.evictVictim(victim, &removal{
 			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
-				Name: victim.Name, UID: victim.UID},
+				Name: victim.Name(), UID: victim.UID()},
 			generation: victim.Generation,
 			preemptor:  by.profile, pod: by.uid, message: message, round: all,
 		})
@@ -48,14 +48,14 @@ func (pr *preemptions) evictPods(victims []*cluster.Pod, by preemptor) (names []
 // running, and need not be deleted.
 func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	for _, first := range pr.binding {
-		if first.victim.UID == victim.UID {
+		if first.victim.UID == victim.UID() {
 			pr.expectAnswer(r)
 			first.also = append(first.also, r)
 			return
 		}
 	}
 
-	switch v := pr.placements.byPod[victim.UID]; {
+	switch v := pr.placements.byPod[victim.UID()]; {
 	case v != nil && (v.stage == preparing || v.stage == binding):
 		pr.placements.stopBinding(v, errPreempted)
 		// Otherwise, the outcome of the binding or of its preparation is outstanding, and
@@ -271,7 +271,7 @@ func (pr *preemptions) endGroupRound(s settling) {
 // markLeaving marks a victim as terminating before a watch shows it. Without the mark, another
 // preemption could choose the same victim.
 func (pr *preemptions) markLeaving(victim *cluster.Pod) {
-	pr.leaving[victim.UID] = true
+	pr.leaving[victim.UID()] = true
 	was, n := *victim, victim.Node
 	pr.events.changedPlaced(&was, n, pr.replaceAs(victim, true), nil, nil, 0)
 }
@@ -287,8 +287,8 @@ func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 		p = pr.replaceAs(p, false)
 		if p.Node != nil {
 			for _, waiting := range slices.Clone(p.Node.Nominated) {
-				if waiting.UID != preemptor {
-					pr.queue.Wake(waiting.UID, queue.ForceActivate, pr.now)
+				if waiting.UID() != preemptor {
+					pr.queue.Wake(waiting.UID(), queue.ForceActivate, pr.now)
 				}
 			}
 		}
@@ -329,13 +329,13 @@ func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victi
 func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	if p.Node == nil { // its node was deleted, and may be recreated under the same name
 		p.Terminating, p.Preempted = leaving, leaving
-		pr.noteLeaver(p.UID, p)
+		pr.noteLeaver(p.UID(), p)
 		return p
 	}
 	n, other := p.Node, *p
-	pr.cluster.RemovePod(p.UID)
+	pr.cluster.RemovePod(p.UID())
 	other.Terminating, other.Preempted = leaving, leaving
 	pr.cluster.Place(&other, n)
-	pr.noteLeaver(p.UID, &other)
+	pr.noteLeaver(p.UID(), &other)
 	return &other
 }

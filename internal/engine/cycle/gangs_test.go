@@ -350,8 +350,8 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 	}
 	for _, n := range c.core.View().Cluster.NominatedNodes() {
 		for _, p := range n.Nominated {
-			if item := c.core.View().Queue.Get(p.UID); item == nil || item.Place() == queue.Gated {
-				c.breaks("node %s is kept for %s, which is not tried: %+v", n.Name, p.Name, item)
+			if item := c.core.View().Queue.Get(p.UID()); item == nil || item.Place() == queue.Gated {
+				c.breaks("node %s is kept for %s, which is not tried: %+v", n.Name, p.Name(), item)
 			}
 		}
 	}
@@ -452,7 +452,7 @@ func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.
 			}
 		}
 		for _, p := range placed {
-			truth.RemovePod(p.UID)
+			truth.RemovePod(p.UID())
 		}
 		if len(placed) >= need {
 			return where, true

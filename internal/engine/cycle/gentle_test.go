@@ -126,10 +126,10 @@ func (w *world) checkVictim(victim *cluster.Pod, preemptor types.UID) {
 		over = over || known && w.now.Sub(since) >= w.options.Profiles[0].PreemptionDelay
 	}
 	if delay := w.options.Profiles[0].PreemptionDelay; delay > 0 && !over {
-		w.breaks("%s is preempted for %s, which has not been unschedulable for %s", victim.Name, preemptor, delay)
+		w.breaks("%s is preempted for %s, which has not been unschedulable for %s", victim.Name(), preemptor, delay)
 	}
-	if after := w.priorityOf(victim.UID, victim.Class.Priority); after >= priority {
-		w.breaks("%s is preempted, whose replacement waits with priority %d, for a pod of %d", victim.Name, after, priority)
+	if after := w.priorityOf(victim.UID(), victim.Class.Priority); after >= priority {
+		w.breaks("%s is preempted, whose replacement waits with priority %d, for a pod of %d", victim.Name(), after, priority)
 	}
 }
 
@@ -154,7 +154,7 @@ func (w *world) checkRoomOfLeavers(victims map[types.UID]types.UID, preemptor ty
 		}
 		left.SetNode(n.Object())
 		for _, p := range n.Pods {
-			object, now := p.Object(), victims[p.UID] != ""
+			object, now := p.Object(), victims[p.UID()] != ""
 			if now { // the pod was not terminating yet
 				object.DeletionTimestamp = nil
 			}
@@ -173,7 +173,7 @@ func (w *world) checkRoomOfLeavers(victims map[types.UID]types.UID, preemptor ty
 			continue
 		}
 		for _, p := range n.Nominated {
-			if object := p.Object(); p.UID != preemptor {
+			if object := p.Object(); p.UID() != preemptor {
 				object.Spec.NodeName = n.Name
 				left.SetPod(object)
 			}
@@ -182,7 +182,7 @@ func (w *world) checkRoomOfLeavers(victims map[types.UID]types.UID, preemptor ty
 			w.breaks("pods are preempted for %s, and others leave enough room on %s", preemptor, n.Name)
 		}
 		for _, p := range n.Nominated {
-			left.RemovePod(p.UID)
+			left.RemovePod(p.UID())
 		}
 	}
 }

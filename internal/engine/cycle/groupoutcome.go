@@ -320,7 +320,7 @@ func (a *groupAttempt) takeNominated(plan *gang.RoomPlan) {
 	}
 	for _, p := range plan.Places {
 		for _, waiting := range slices.Clone(p.Decision.Node.Nominated) {
-			if waiting.Class.Priority < a.attempt.LowestPriority() && !a.groups.GroupOf(waiting.UID).SharesTree(a.group) {
+			if waiting.Class.Priority < a.attempt.LowestPriority() && !a.groups.GroupOf(waiting.UID()).SharesTree(a.group) {
 				a.nominations.moveOn(waiting)
 			}
 		}

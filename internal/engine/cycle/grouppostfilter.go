@@ -118,7 +118,7 @@ func (a *groupAttempt) observePlan(plan *gang.RoomPlan, outcome PreemptionOutcom
 		p.Violations = a.podGroups.units.CountViolations(plan.Victims)
 		for _, unit := range plan.Victims {
 			p.Victims += len(unit)
-			if g := a.groups.GroupOf(unit[0].UID); g != nil && g.Whole() {
+			if g := a.groups.GroupOf(unit[0].UID()); g != nil && g.Whole() {
 				p.Whole++
 			}
 		}

@@ -33,7 +33,7 @@ func (s *groupSaver) RunGroupPostFilter(a *GroupAttempt) GroupPostFilterResult {
 	text := fmt.Sprint(len(a.Members), " of ", a.Group.Name)
 	if gone := a.Cluster.Pod(s.without); gone != nil {
 		n := gone.Node
-		a.Cluster.RemovePod(gone.UID)
+		a.Cluster.RemovePod(gone.UID())
 		for _, place := range a.Schedule().Places {
 			text += fmt.Sprint(" ", place.Pod.Name, " on ", place.Node.Name)
 		}

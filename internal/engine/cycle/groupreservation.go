@@ -119,7 +119,7 @@ func (t *treeAttempt) releaseRoom() {
 	t.reserved.endFor(t.uid, true)
 	delete(t.groups.Since, t.uid)
 	for _, p := range t.leaves[0].suspended {
-		if placed := t.cluster.Pod(p.UID); placed == nil || placed.NodeName != p.Nominated {
+		if placed := t.cluster.Pod(p.UID()); placed == nil || placed.NodeName != p.Nominated {
 			t.events.podRemoved(p, t.cluster.Node(p.Nominated), nil)
 		}
 	}

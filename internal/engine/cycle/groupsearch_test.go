@@ -189,7 +189,7 @@ func TestNodesWithOtherDevicesAreNotAlike(t *testing.T) {
 		}})
 	}
 	astray := map[string]string{"p0": "m", "p2": "n"} // with p0 and p2 on these nodes, p1 fits nowhere
-	on, _, text := gangIn(t, Options{Prefer: func(p *cluster.Pod) string { return astray[p.Name] }}, gangOf("g", 3), objects, members)
+	on, _, text := gangIn(t, Options{Prefer: func(p *cluster.Pod) string { return astray[p.Name()] }}, gangOf("g", 3), objects, members)
 	if on["p0"] != "n" || on["p1"] != "m" || on["p2"] != "m" {
 		t.Errorf("they are on %v: %s", on, text)
 	}

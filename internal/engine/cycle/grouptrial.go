@@ -122,7 +122,7 @@ func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan,
 	}
 	for _, unit := range plan.Victims {
 		for _, victim := range unit {
-			t.Victims = append(t.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+			t.Victims = append(t.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name()})
 		}
 	}
 }

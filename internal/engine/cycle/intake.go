@@ -286,7 +286,7 @@ func (i *intake) loseNode(name string, last *v1.Node) {
 	}
 	i.cluster.RemoveNode(name)
 	for _, p := range nominated { // they are retried, and either move to another node or lose their nomination
-		i.queue.Wake(p.UID, "NodeDelete", i.now)
+		i.queue.Wake(p.UID(), "NodeDelete", i.now)
 	}
 	i.events.objects = true
 	i.events.addEvent(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})

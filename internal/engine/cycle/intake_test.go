@@ -45,7 +45,7 @@ func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 			}
 			p := c.Pending(pod)
 			kept := s.trimmer.trimPod(pod, p.Class)
-			if again := c.Pending(kept); again.Class != p.Class || again.Name != p.Name || again.UID != p.UID {
+			if again := c.Pending(kept); again.Class != p.Class || again.Name() != p.Name() || again.UID() != p.UID() {
 				t.Fatalf("%v is decided as %v", pod, kept)
 			}
 			if kept.Spec.Containers[0].Name != pod.Spec.Containers[0].Name || len(kept.Spec.Volumes) != len(pod.Spec.Volumes) ||

@@ -41,7 +41,7 @@ func (rs *reservations) notePod(pod *v1.Pod) {
 // knownEnd returns the time, on the clock of API objects, at which a pod ends. It is zero if it is
 // unknown, or if the pod has outlived it.
 func (rs *reservations) knownEnd(p *cluster.Pod) time.Time {
-	life, now := rs.lives[p.UID], rs.wallTime()
+	life, now := rs.lives[p.UID()], rs.wallTime()
 	end := life.until
 	if life.longest > 0 {
 		end = now.Add(life.longest)

@@ -112,7 +112,7 @@ func (rs *moveReservations) endReservation(k *keptReservation) {
 	}
 	k.over = true
 	if k.guest != nil {
-		rs.nominations.clearNomination(k.guest.UID)
+		rs.nominations.clearNomination(k.guest.UID())
 	}
 }
 
@@ -150,7 +150,7 @@ func (rs *moveReservations) follow(k *keptReservation) {
 	}
 	k.gone = false
 	if k.guest == nil && victim.NodeName != k.Node && victim.Spec().SchedulingGroup == nil { // groups are decided as a whole
-		k.guest = cluster.NewPod(victim.Class, victim.Name, victim.UID+"/room")
+		k.guest = cluster.NewPod(victim.Class, victim.Name(), victim.UID()+"/room")
 		k.guest.Created = victim.Created
 		rs.cluster.Nominate(k.guest, k.Node)
 	}
@@ -183,10 +183,10 @@ func (rs *moveReservations) useReservation(item *queue.Item) {
 	k := rs.kept[i]
 	k.over = true
 	if k.guest != nil {
-		if rs.cluster.Nominated(k.guest.UID) == nil {
+		if rs.cluster.Nominated(k.guest.UID()) == nil {
 			return // a preemption by a pod of a higher priority has taken the room
 		}
-		rs.nominations.clearNomination(k.guest.UID)
+		rs.nominations.clearNomination(k.guest.UID())
 	}
 	if rs.cluster.Nominated(item.Pod.UID) == nil {
 		// If the pod fits nowhere, the room is released after the next attempt, because a pod that

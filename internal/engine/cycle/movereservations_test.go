@@ -78,7 +78,7 @@ func (w *world) putRooms(rooms ...MoveReservation) {
 func (w *world) guests() (guests []*cluster.Pod) {
 	for _, n := range w.core.View().Cluster.NominatedNodes() {
 		for _, p := range n.Nominated {
-			if strings.HasSuffix(string(p.UID), "/room") {
+			if strings.HasSuffix(string(p.UID()), "/room") {
 				guests = append(guests, p)
 			}
 		}

@@ -126,14 +126,14 @@ func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
 // moveOn clears the nomination of a pod that loses its room on the nominated node. The pod is
 // retried immediately.
 func (ns *nominations) moveOn(p *cluster.Pod) {
-	ns.clearNomination(p.UID)
-	item := ns.queue.Get(p.UID)
+	ns.clearNomination(p.UID())
+	item := ns.queue.Get(p.UID())
 	if item == nil {
 		return
 	}
 	none := ""
 	ns.addAction(WriteStatus{Pod: item.Pod, Nominate: &none})
-	ns.queue.Wake(p.UID, queue.ForceActivate, ns.now)
+	ns.queue.Wake(p.UID(), queue.ForceActivate, ns.now)
 }
 
 // asContender returns a waiting pod with the priority with which it competes for room: the priority
@@ -143,7 +143,7 @@ func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	if !ns.ofGroups {
 		return p
 	}
-	g := ns.groups.GroupOf(p.UID)
+	g := ns.groups.GroupOf(p.UID())
 	if g == nil || g.Object == nil || g.Priority() == p.Class.Priority {
 		return p
 	}

@@ -216,7 +216,7 @@ func (gs *podGroups) couldPreempt(item *queue.Item, victim *cluster.Pod, gentle 
 		return lower
 	}
 
-	switch g := gs.groups.GroupOf(victim.UID); {
+	switch g := gs.groups.GroupOf(victim.UID()); {
 	case g == nil: // the group was deleted, so its effect is unknown
 		return false
 	case g.Object == nil:

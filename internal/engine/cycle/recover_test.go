@@ -98,18 +98,18 @@ func (x *bursts) RunPostFilter(a *Attempt, _ func() *decide.Evaluation) PostFilt
 func (x *bursts) Reads() plugins.Part { return plugins.Contents | plugins.Objects | plugins.Others }
 
 func (x *bursts) Filter(_ *cluster.Cluster, p *cluster.Pod) plugins.Judge {
-	x.at("PreFilter", p.Name)
+	x.at("PreFilter", p.Name())
 	return plugins.Judge{Node: func(*cluster.Node) *plugins.Rejection {
-		x.at("Filter", p.Name)
+		x.at("Filter", p.Name())
 		return nil
 	}}
 }
 
 func (x *bursts) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) plugins.Scoring {
-	x.at("PreScore", p.Name)
+	x.at("PreScore", p.Name())
 	return plugins.Scoring{
-		Node:      func(*cluster.Node) (int64, error) { x.at("Score", p.Name); return 1, nil },
-		Normalize: func([]*cluster.Node, []int64) { x.at("NormalizeScore", p.Name) },
+		Node:      func(*cluster.Node) (int64, error) { x.at("Score", p.Name()); return 1, nil },
+		Normalize: func([]*cluster.Node, []int64) { x.at("NormalizeScore", p.Name()) },
 	}
 }
 
@@ -168,7 +168,7 @@ type explodes struct{ when func(n *cluster.Node) bool }
 func (explodes) Name() string        { return "Explodes" }
 func (explodes) Reads() plugins.Part { return plugins.Contents | plugins.Objects | plugins.Others }
 func (e explodes) Filter(_ *cluster.Cluster, p *cluster.Pod) plugins.Judge {
-	if p.Name != "odd" {
+	if p.Name() != "odd" {
 		return plugins.Judge{}
 	}
 	return plugins.Judge{Node: func(n *cluster.Node) *plugins.Rejection {
@@ -308,8 +308,8 @@ type strikesReserver struct {
 
 func (s strikesReserver) Reserve(_ *cluster.Cluster, p *cluster.Pod, _ *cluster.Node) (undo func(), err error) {
 	s.hit()
-	s.taken[p.UID]++
-	return func() { s.taken[p.UID]-- }, nil
+	s.taken[p.UID()]++
+	return func() { s.taken[p.UID()]-- }, nil
 }
 
 // strikesFilter is a filter of the plugin. Its declared reads determine when it is called, and

@@ -113,7 +113,7 @@ func (rs *reservations) hold(r Reservation) Reservation {
 func (rs *reservations) endFor(group types.UID, placed bool) {
 	if r := rs.heldFor(group); r != nil {
 		for _, p := range rs.endReservation(r, placed) {
-			rs.nominations.clearNomination(p.UID)
+			rs.nominations.clearNomination(p.UID())
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (rs *reservations) openTo(item *queue.Item) (open []*Reservation) {
 func (rs *reservations) lift(held ...*Reservation) (nominees []*cluster.Pod) {
 	nominees = rs.nominees(held...)
 	for _, p := range nominees {
-		rs.cluster.Unnominate(p.UID)
+		rs.cluster.Unnominate(p.UID())
 	}
 	return nominees
 }

@@ -70,7 +70,7 @@ func (c *Core) Save() Resumed {
 	}
 	for i := range r.Pods {
 		if p := c.cluster.Nominated(r.Pods[i].UID); p != nil {
-			r.Rooms[p.UID] = p.Nominated
+			r.Rooms[p.UID()] = p.Nominated
 		}
 	}
 	for name, used := range c.preemptions.budgets {

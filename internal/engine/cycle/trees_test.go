@@ -388,7 +388,7 @@ func (c *chaos) treeFits(truth *cluster.Cluster, tree *treeOf) bool {
 	var placed []*cluster.Pod
 	defer func() {
 		for _, p := range placed {
-			truth.RemovePod(p.UID)
+			truth.RemovePod(p.UID())
 		}
 	}()
 	fit := map[*treeOf]bool{}
@@ -418,7 +418,7 @@ func (c *chaos) treeFits(truth *cluster.Cluster, tree *treeOf) bool {
 			continue
 		}
 		for _, p := range here {
-			truth.RemovePod(p.UID)
+			truth.RemovePod(p.UID())
 		}
 	}
 	for name := range c.gangs.composites {

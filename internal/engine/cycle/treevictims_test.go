@@ -28,7 +28,7 @@ func (w *world) checkTreeVictims(actions []Action) {
 		}
 		g = view.Groups.ByUnitUID(remove.For)
 		if victim := view.Cluster.Pod(remove.Victim.UID); victim.Class.Priority >= g.Priority() {
-			w.breaks("%s of priority %d leaves for a tree of %d", victim.Name, victim.Class.Priority, g.Priority())
+			w.breaks("%s of priority %d leaves for a tree of %d", victim.Name(), victim.Class.Priority, g.Priority())
 		}
 	}
 	if g == nil {
@@ -58,7 +58,7 @@ func (w *world) checkTreeVictims(actions []Action) {
 	}
 	for n, cpu := range asked {
 		for _, p := range n.Pods {
-			if !p.Terminating && !slices.Contains(yielding, p.UID) {
+			if !p.Terminating && !slices.Contains(yielding, p.UID()) {
 				cpu += p.Class.Requests.MilliCPU
 			}
 		}

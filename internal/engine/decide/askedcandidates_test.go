@@ -86,7 +86,7 @@ func (w *volumeWorld) change() {
 	switch w.IntN(8) {
 	case 0:
 		if len(n.Pods) > 0 {
-			w.c.RemovePod(n.Pods[w.IntN(len(n.Pods))].UID)
+			w.c.RemovePod(n.Pods[w.IntN(len(n.Pods))].UID())
 		}
 	case 1, 4, 5:
 		w.c.SetPod(w.pod("low", n.Name))

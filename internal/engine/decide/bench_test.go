@@ -49,7 +49,7 @@ func BenchmarkDecide(b *testing.B) {
 				if len(placed) == 40_000 { // before the cluster is full
 					b.StopTimer()
 					for _, p := range placed {
-						c.RemovePod(p.UID)
+						c.RemovePod(p.UID())
 					}
 					placed = placed[:0]
 					for _, pod := range pods {
@@ -230,7 +230,7 @@ func benchPreempt(b *testing.B, mode string) {
 		if mode == "nominated" && i%4000 != 3999 { // the victims terminate slowly
 			c.Nominate(p, found.Node.Name)
 		} else {
-			c.RemovePod(found.Victims[0].UID)
+			c.RemovePod(found.Victims[0].UID())
 			c.Place(p, found.Node)
 		}
 		i++

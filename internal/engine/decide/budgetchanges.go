@@ -153,7 +153,7 @@ func (b *budgetChanges) addNamed(ix *index, namespace string, selector *rules.Se
 		}
 	}
 	maps.DeleteFunc(nodes, func(node int32, _ bool) bool {
-		return !slices.ContainsFunc(ix.c.Nodes[node].Pods, func(p *cluster.Pod) bool { return names[p.Name] && p.Namespace() == namespace })
+		return !slices.ContainsFunc(ix.c.Nodes[node].Pods, func(p *cluster.Pod) bool { return names[p.Name()] && p.Namespace() == namespace })
 	})
 	b.addNodes(maps.Keys(nodes))
 }

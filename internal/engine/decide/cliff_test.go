@@ -311,7 +311,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 		} else {
 			c.Nominate(p, decision.Node.Name)
 		}
-		c.RemovePod(p.UID)
+		c.RemovePod(p.UID())
 	}
 	d.Decide(c.Pending(benchPod(0, "plain")))
 	if n := d.ix.terms.known.Len(); n > 2*fewUnused+2 || d.ix.terms.byLabel.Len() > n {
@@ -417,7 +417,7 @@ func TestTermsAreCountedByPod(t *testing.T) {
 		placed = append(placed, c.SetPod(pod))
 	}
 	want(4, "four placed")
-	c.RemovePod(placed[0].UID)
+	c.RemovePod(placed[0].UID())
 	want(3, "one gone")
 	waiting := benchPod(1, "anti")
 	waiting.UID = "waiting"

@@ -52,7 +52,7 @@ func TestClaimsChooseNodes(t *testing.T) {
 
 		if len(running) > 40 || len(running) > 0 && random.IntN(4) == 0 {
 			at := random.IntN(len(running))
-			c.RemovePod(running[at].UID)
+			c.RemovePod(running[at].UID())
 			gone = append(gone, running[at])
 			running = slices.Delete(running, at, at+1)
 		}

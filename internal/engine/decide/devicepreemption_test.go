@@ -43,7 +43,7 @@ func TestVictimsForDevices(t *testing.T) {
 		decider := decide.New(w.c, profile, seed)
 		if found := decider.Decide(p); found.Node != nil || found.Err != nil {
 			if found.Err != nil || !w.fits(p, found.Node, nil, nil) {
-				t.Fatalf("world %d: %v fits on %v (error: %v), which brute force denies\n%s", seed, p.Name, found.Node, found.Err, w.text())
+				t.Fatalf("world %d: %v fits on %v (error: %v), which brute force denies\n%s", seed, p.Name(), found.Node, found.Err, w.text())
 			}
 			outcomes["fits"]++
 			continue
@@ -62,7 +62,7 @@ func TestVictimsForDevices(t *testing.T) {
 				ok = got.Node != nil && slices.Contains(best, got.Node.Name+":"+namesOf(got.Victims))
 			}
 			if !ok {
-				t.Fatalf("world %d, %s: %s for %s on %v, %s; want %s %v\n%s", seed, name, namesOf(got.Victims), p.Name, got.Node, got.Message, want, best, w.text())
+				t.Fatalf("world %d, %s: %s for %s on %v, %s; want %s %v\n%s", seed, name, namesOf(got.Victims), p.Name(), got.Node, got.Message, want, best, w.text())
 			}
 		}
 		outcomes[want]++
@@ -87,7 +87,7 @@ func preemptingProfile(tb testing.TB) *plugins.Profile {
 func namesOf(pods []*cluster.Pod) string {
 	var names []string
 	for _, p := range pods {
-		names = append(names, p.Name)
+		names = append(names, p.Name())
 	}
 	slices.Sort(names)
 	return strings.Join(names, ",")
@@ -137,8 +137,8 @@ func newDeviceWorld(t *testing.T, profile *plugins.Profile, seed uint64) *device
 	if w.IntN(4) == 0 {
 		for _, n := range w.c.Nodes {
 			if len(n.Pods) > 0 && w.IntN(2) == 0 {
-				w.gone = append(w.gone, n.Pods[0].UID)
-				w.c.RemovePod(n.Pods[0].UID)
+				w.gone = append(w.gone, n.Pods[0].UID())
+				w.c.RemovePod(n.Pods[0].UID())
 			}
 		}
 	}
@@ -292,7 +292,7 @@ func (w *deviceWorld) fits(p *cluster.Pod, n *cluster.Node, without []*cluster.P
 		released := len(claim.Status.ReservedFor) > 0
 		for _, holder := range claim.Status.ReservedFor {
 			released = released && (slices.Contains(gone, holder.UID) ||
-				slices.ContainsFunc(without, func(o *cluster.Pod) bool { return o.UID == holder.UID }))
+				slices.ContainsFunc(without, func(o *cluster.Pod) bool { return o.UID() == holder.UID }))
 		}
 		for _, r := range claim.Status.Allocation.Devices.Results {
 			if released || ptr.Deref(r.AdminAccess, false) {
@@ -310,7 +310,7 @@ func (w *deviceWorld) fits(p *cluster.Pod, n *cluster.Node, without []*cluster.P
 		requests = append(requests, resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "whole", Count: amount}})
 	}
 	for _, r := range p.Object().Spec.ResourceClaims {
-		name := ptr.Deref(r.ResourceClaimName, "claim-"+p.Name)
+		name := ptr.Deref(r.ResourceClaimName, "claim-"+p.Name())
 		claim, _ := w.c.ResourceClaims.Get("default", name)
 		if allocation := claim.Status.Allocation; allocation == nil {
 			requests = append(requests, claim.Spec.Devices.Requests...)
@@ -429,7 +429,7 @@ func (w *deviceWorld) victims(p *cluster.Pod, n *cluster.Node) (best []*cluster.
 		}
 	}
 	slices.SortFunc(lower, func(a, b *cluster.Pod) int {
-		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(a.Started.UnixNano(), b.Started.UnixNano()), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(a.Started.UnixNano(), b.Started.UnixNano()), cmp.Compare(a.UID(), b.UID()))
 	})
 	for set := 1; set < 1<<len(lower); set++ { // bit len-1 is the most important pod: a lower number spares more important pods
 		var victims []*cluster.Pod
@@ -451,7 +451,7 @@ func (w *deviceWorld) text() string {
 	for _, n := range w.c.Nodes {
 		fmt.Fprintf(&b, "%s:", n.Name)
 		for _, p := range n.Pods {
-			fmt.Fprintf(&b, " %s(priority %d, %dm)", p.Name, p.Class.Priority, p.Class.Requests.MilliCPU)
+			fmt.Fprintf(&b, " %s(priority %d, %dm)", p.Name(), p.Class.Priority, p.Class.Requests.MilliCPU)
 		}
 		b.WriteByte('\n')
 	}

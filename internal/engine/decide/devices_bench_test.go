@@ -61,7 +61,7 @@ func benchDevices(b *testing.B, mode string) {
 			if mode == "full" {
 				b.StartTimer()
 				ReleaseClaims(c, came[first])
-				c.RemovePod(came[first].UID)
+				c.RemovePod(came[first].UID())
 				first++
 			} else {
 				begin()

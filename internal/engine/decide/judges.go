@@ -175,7 +175,7 @@ func (j *judges) judgeWithNominated(n *cluster.Node) (string, *plugins.Rejection
 func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
 	var guests []*cluster.Pod
 	for _, g := range n.Nominated {
-		if g.Class.Priority >= p.Class.Priority && g.UID != p.UID {
+		if g.Class.Priority >= p.Class.Priority && g.UID() != p.UID() {
 			guests = append(guests, g)
 		}
 	}

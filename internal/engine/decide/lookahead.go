@@ -97,7 +97,7 @@ func (d *Decider) consequencesOf(p *cluster.Pod, choice *Preemption, left *effor
 	evict := func(victims []*cluster.Pod) {
 		for _, v := range victims {
 			n := v.Node
-			d.c.RemovePod(v.UID)
+			d.c.RemovePod(v.UID())
 			undo = append(undo, func() { d.c.Place(v, n) })
 		}
 		waiting = append(waiting, victims...)
@@ -114,7 +114,7 @@ func (d *Decider) consequencesOf(p *cluster.Pod, choice *Preemption, left *effor
 			k.homeless = append(k.homeless, v.Class.Priority)
 			continue
 		}
-		replacement, before := cluster.NewPod(v.Class, v.Name, v.UID+"-replacement"), d.meter.Work
+		replacement, before := cluster.NewPod(v.Class, v.Name(), v.UID()+"-replacement"), d.meter.Work
 		n := d.Decide(replacement).Node
 		left.Spend(d.meter.Work - before)
 		if n == nil && !left.IsSpent() {
@@ -127,7 +127,7 @@ func (d *Decider) consequencesOf(p *cluster.Pod, choice *Preemption, left *effor
 			continue
 		}
 		d.c.Place(replacement, n)
-		undo = append(undo, func() { d.c.RemovePod(replacement.UID) })
+		undo = append(undo, func() { d.c.RemovePod(replacement.UID()) })
 	}
 	return k
 }

@@ -174,7 +174,7 @@ func (m *machine) name(pod *v1.Pod) {
 // purpose of the test.
 func (m *machine) decide(t *draw, pod *v1.Pod) {
 	p := m.c.Pending(pod)
-	if own := m.c.Nominated(p.UID); own != nil && t.chance(0.8) {
+	if own := m.c.Nominated(p.UID()); own != nil && t.chance(0.8) {
 		p.SetNominated(own.Nominated)
 	}
 	t.say("  decides %s", summary(pod))
@@ -258,15 +258,15 @@ func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 // of the victims must be equal. Afterwards it nominates the pod, and may remove the victims.
 func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	if fast, plain := m.d.Diagnose(p).Message(""), e.Message(""); fast != plain {
-		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name, fast, plain)
+		t.Fatalf("%s: the fast way says\n%s\nthe plain way\n%s", p.Name(), fast, plain)
 	}
 	if fast, plain := m.d.Diagnose(p), e.Failure(); !slices.Equal(fast.Plugins, plain.Plugins) {
-		t.Fatalf("%s: the fast way names %v, the plain way %v", p.Name, fast.Plugins, plain.Plugins)
+		t.Fatalf("%s: the fast way names %v, the plain way %v", p.Name(), fast.Plugins, plain.Plugins)
 	}
 	fast, plain := m.d.Preempt(p), NewPlain(m.c, m.d.profile).Preempt(p, e)
 	if (fast.Node == nil) != (plain.Node == nil) || fast.Message != plain.Message || !slices.Equal(fast.Plugins, plain.Plugins) {
 		t.Fatalf("%s: the fast way says %s %q %v, the plain way %s %q %v",
-			p.Name, fast.name(), fast.Message, fast.Plugins, plain.name(), plain.Message, plain.Plugins)
+			p.Name(), fast.name(), fast.Message, fast.Plugins, plain.name(), plain.Message, plain.Plugins)
 	}
 	if !slices.ContainsFunc(m.waiting, func(o *v1.Pod) bool { return o.UID == pod.UID }) {
 		m.waiting = append(m.waiting, pod)
@@ -276,16 +276,16 @@ func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	}
 	same, _ := victimsPlainly(m.c, m.d.profile, p, fast.Node, newBudgets(m.c, m.d.profile, p), nil)
 	if same == nil || fmt.Sprint(namesOf(same.victims)) != fmt.Sprint(namesOf(fast.Victims)) {
-		t.Fatalf("%s: on %s the fast way removes %v, the plain way %+v", p.Name, fast.name(), namesOf(fast.Victims), same)
+		t.Fatalf("%s: on %s the fast way removes %v, the plain way %+v", p.Name(), fast.name(), namesOf(fast.Victims), same)
 	}
 	a, b := same.cost(), (&candidate{plain.Node, plain.Victims, plain.Violations}).cost()
 	if a.compare(&b) != 0 {
-		t.Fatalf("%s: the fast way picks %s for %+v, the plain way %s for %+v", p.Name, fast.name(), a, plain.name(), b)
+		t.Fatalf("%s: the fast way picks %s for %+v, the plain way %s for %+v", p.Name(), fast.name(), a, plain.name(), b)
 	}
 	t.say("  it makes room on %s", fast.name())
 	if t.chance(0.6) {
 		for _, v := range fast.Victims {
-			m.forget(v.UID)
+			m.forget(v.UID())
 		}
 	}
 	m.c.Nominate(p, fast.Node.Name)
@@ -314,7 +314,7 @@ func (p *Preemption) name() string {
 // namesOf lists pods by name, since pods of equal importance have no defined order.
 func namesOf(pods []*cluster.Pod) (names []string) {
 	for _, p := range pods {
-		names = append(names, p.Name)
+		names = append(names, p.Name())
 	}
 	slices.Sort(names)
 	return names

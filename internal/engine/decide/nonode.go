@@ -43,7 +43,7 @@ func (d *Decider) preempt(p *cluster.Pod, left *effort.Budget, ahead plugins.Loo
 		return r.withoutVictims()
 	}
 	known, budgets := d.cache.candidatesFor(r), newBudgets(d.c, d.profile, p)
-	if own := d.c.Nominated(p.UID); own != nil {
+	if own := d.c.Nominated(p.UID()); own != nil {
 		// The cost of the nominated node differs between p, which does not take room from itself,
 		// and the other pods of the class. It is recomputed now and after the attempt.
 		if n := d.c.Node(own.Nominated); n != nil {

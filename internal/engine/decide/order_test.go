@@ -55,7 +55,7 @@ func (failing) Name() string        { return "Failing" }
 func (failing) Reads() plugins.Part { return plugins.Contents | plugins.Objects }
 func (f failing) Filter(*cluster.Cluster, *cluster.Pod) plugins.Judge {
 	return plugins.Judge{Node: func(n *cluster.Node) *plugins.Rejection {
-		if n.Name == f.node || slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return p.Name == f.pod }) {
+		if n.Name == f.node || slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return p.Name() == f.pod }) {
 			return &plugins.Rejection{Err: errors.New("it cannot be judged")}
 		}
 		return nil

@@ -162,7 +162,7 @@ func (r *ranking) withholdNodes(p *cluster.Pod, q questions, all bool) (held []i
 		return nil, false
 	}
 	if r.plan.guestsInRoom() {
-		own := c.Nominated(p.UID)
+		own := c.Nominated(p.UID())
 		if own == nil {
 			return nil, false
 		}
@@ -171,7 +171,7 @@ func (r *ranking) withholdNodes(p *cluster.Pod, q questions, all bool) (held []i
 			return nil, false
 		}
 		if before := r.bucket[n.Index]; before > ^settled {
-			if now := r.roomBut(n.Index, p.UID); now != before {
+			if now := r.roomBut(n.Index, p.UID()); now != before {
 				r.moveNode(n.Index, now)
 				held = append(held, n.Index)
 			}

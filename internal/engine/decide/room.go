@@ -197,7 +197,7 @@ func (r *ranking) roomBut(node int32, except types.UID) int16 {
 func (r *ranking) lacksNominatedRoom(n *cluster.Node, except types.UID) int16 {
 	space, guests := r.space, false
 	for _, g := range n.Nominated {
-		if g.Class.Priority < r.plan.example.Class.Priority || g.UID == except {
+		if g.Class.Priority < r.plan.example.Class.Priority || g.UID() == except {
 			continue
 		}
 		if !guests {

@@ -42,7 +42,7 @@ func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 	defer c.ReleaseClaims()()
 	c.Suppose(func() {
 		for _, o := range lower {
-			c.RemovePod(o.UID)
+			c.RemovePod(o.UID())
 		}
 		each := effort.CostOfPreparing(c, p)
 		left.Spend(each)
@@ -58,7 +58,7 @@ func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 			if _, rejection := fitsNow(c, profile, p, n); rejection == nil {
 				continue
 			}
-			c.RemovePod(o.UID)
+			c.RemovePod(o.UID())
 			found.victims = append(found.victims, o)
 			if i < len(violating) {
 				found.violations++
@@ -125,7 +125,7 @@ func byImportance(a, b *cluster.Pod) int {
 	if a.Class.Priority != b.Class.Priority {
 		return cmp.Compare(b.Class.Priority, a.Class.Priority)
 	}
-	return cmp.Or(cmp.Compare(startOf(a), startOf(b)), cmp.Compare(a.UID, b.UID))
+	return cmp.Or(cmp.Compare(startOf(a), startOf(b)), cmp.Compare(a.UID(), b.UID()))
 }
 
 func startOf(p *cluster.Pod) int64 {
@@ -179,7 +179,7 @@ func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*clust
 
 		broken := false
 		for _, budget := range b.c.BudgetsOf(p.Class) {
-			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
+			if _, leaving := budget.Status.DisruptedPods[p.Name()]; leaving {
 				continue
 			}
 			left, known := b.allowed[budget]

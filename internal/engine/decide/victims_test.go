@@ -67,7 +67,7 @@ func (w *budgetWorld) change() {
 	case kind == 0: // a pod of another kind replaces an existing pod
 		pods := w.c.Node(fmt.Sprint("node-", w.IntN(12))).Pods
 		gone := pods[w.IntN(len(pods))]
-		w.c.RemovePod(gone.UID)
+		w.c.RemovePod(gone.UID())
 		w.fill(gone.NodeName)
 	case kind == 1 && there:
 		w.c.Budgets.Delete(namespace, name)

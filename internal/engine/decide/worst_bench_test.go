@@ -244,7 +244,7 @@ func costOf(nodes int, mode string, rounds int, add func(*cluster.Cluster)) time
 		}
 		best = min(best, (processorTime()-began)/pods)
 		for _, p := range placed {
-			c.RemovePod(p.UID)
+			c.RemovePod(p.UID())
 		}
 	}
 	return best

@@ -118,7 +118,7 @@ func looksFor(mode string, add func(*cluster.Cluster)) int {
 		const allocation = 3 // looks
 		cost = d.meter.Looked + allocation*int(after.Mallocs-before.Mallocs)
 		for _, p := range placed {
-			c.RemovePod(p.UID)
+			c.RemovePod(p.UID())
 		}
 	}
 	return cost // cost of the last round: earlier rounds create rankings and bases

@@ -101,7 +101,7 @@ func WithoutNominations(c *cluster.Cluster, members []*Member, place func() erro
 	for _, m := range members {
 		if p := c.Nominated(m.Pod.UID); p != nil {
 			nominees[m] = p
-			c.Unnominate(p.UID)
+			c.Unnominate(p.UID())
 		}
 	}
 

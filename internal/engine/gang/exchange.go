@@ -42,7 +42,7 @@ func (c *victimSearch) exchangeVictims(units [][]*cluster.Pod, gone *RemovedPods
 	}
 	free := freeCapacityOn(nodes, least.name, func(p *cluster.Pod) (priority int64, leaves bool) {
 		return int64(p.Class.Priority), p.Class.Priority <= highest && !p.Preempted &&
-			c.Units.Groups.GroupOf(p.UID) == nil && len(c.Cluster.BudgetsOf(p.Class)) == 0
+			c.Units.Groups.GroupOf(p.UID()) == nil && len(c.Cluster.BudgetsOf(p.Class)) == 0
 	})
 	spare := 0 // number of members that fit in addition to the placed ones
 	for _, by := range placers {
@@ -58,7 +58,7 @@ func (c *victimSearch) exchangeVictims(units [][]*cluster.Pod, gone *RemovedPods
 	}
 	compare := func(x, y leaver) int {
 		return cmp.Or(cmp.Compare(gain(x), gain(y)), cmp.Compare(y.priority, x.priority), x.pod.Started.Compare(y.pod.Started),
-			cmp.Compare(x.pod.UID, y.pod.UID))
+			cmp.Compare(x.pod.UID(), y.pod.UID()))
 	}
 	var leave, stay []*cluster.Pod
 	move := func(l leaver, from *[]leaver, to *[]*cluster.Pod) {

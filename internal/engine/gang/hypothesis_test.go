@@ -83,7 +83,7 @@ func checkPlan(t *testing.T, seed uint64, a *Attempt, plan *RoomPlan) {
 	for _, unit := range plan.Victims {
 		for _, victim := range unit {
 			if victim.Class.Priority >= a.highestPriority() {
-				t.Errorf("seed %d: %s leaves, of priority %d", seed, victim.Name, victim.Class.Priority)
+				t.Errorf("seed %d: %s leaves, of priority %d", seed, victim.Name(), victim.Class.Priority)
 			}
 		}
 		gone.Remove(unit...)
@@ -115,10 +115,10 @@ func describeCluster(c *cluster.Cluster) map[string][]string {
 	for _, n := range c.Nodes {
 		has := map[string]bool{fmt.Sprintf("requested %dm", n.Requested.MilliCPU): true}
 		for _, p := range n.Pods {
-			has[fmt.Sprintf("%s of priority %d", p.Name, p.Class.Priority)] = true
+			has[fmt.Sprintf("%s of priority %d", p.Name(), p.Class.Priority)] = true
 		}
 		for _, p := range n.Nominated {
-			has[fmt.Sprintf("%s of priority %d is nominated", p.Name, p.Class.Priority)] = true
+			has[fmt.Sprintf("%s of priority %d is nominated", p.Name(), p.Class.Priority)] = true
 		}
 		nodes[n.Name] = slices.Sorted(maps.Keys(has))
 	}

@@ -55,7 +55,7 @@ func (r *RoomMaker) planReservation(set *victimSearch, among map[*cluster.Node]b
 // mayEnd is the leaveRule for pods that leave without eviction: all pods expected to end, except
 // for the pods of the group or its tree.
 func (c *victimSearch) mayEnd(p *cluster.Pod) (priority int64, leaves bool) {
-	return 0, endsByItself(p) && !c.Units.Groups.GroupOf(p.UID).SharesTree(c.Group)
+	return 0, endsByItself(p) && !c.Units.Groups.GroupOf(p.UID()).SharesTree(c.Group)
 }
 
 // endsByItself reports whether a pod is expected to end. Static pods, and pods of controllers that
@@ -141,7 +141,7 @@ func (c *victimSearch) listKnown(nodes []*cluster.Node, known KnownEnd) (list []
 		}
 	}
 	slices.SortFunc(list, func(x, y *cluster.Pod) int {
-		return cmp.Or(known(x).Compare(known(y)), cmp.Compare(x.UID, y.UID))
+		return cmp.Or(known(x).Compare(known(y)), cmp.Compare(x.UID(), y.UID()))
 	})
 	return list
 }
@@ -173,5 +173,5 @@ func endsSooner(p, than *cluster.Pod) bool {
 	if p.Terminating != than.Terminating {
 		return p.Terminating
 	}
-	return cmp.Or(p.Created.Compare(than.Created), cmp.Compare(p.UID, than.UID)) < 0
+	return cmp.Or(p.Created.Compare(than.Created), cmp.Compare(p.UID(), than.UID())) < 0
 }

@@ -133,19 +133,19 @@ func (r *RemovedPods) Remove(pods ...*cluster.Pod) {
 		r.from = map[types.UID]*cluster.Node{}
 	}
 	for _, p := range pods {
-		r.from[p.UID] = p.Node
+		r.from[p.UID()] = p.Node
 		r.pods = append(r.pods, p)
-		r.cluster.RemovePod(p.UID)
+		r.cluster.RemovePod(p.UID())
 	}
 }
 
 // NodeOf returns the previous node of a removed pod.
-func (r *RemovedPods) NodeOf(p *cluster.Pod) *cluster.Node { return r.from[p.UID] }
+func (r *RemovedPods) NodeOf(p *cluster.Pod) *cluster.Node { return r.from[p.UID()] }
 
 // Restore puts some of the removed pods back.
 func (r *RemovedPods) Restore(pods []*cluster.Pod) {
 	for _, p := range pods {
-		r.cluster.Place(p, r.from[p.UID])
+		r.cluster.Place(p, r.from[p.UID()])
 		r.pods = slices.DeleteFunc(r.pods, func(other *cluster.Pod) bool { return other == p })
 	}
 }
@@ -153,7 +153,7 @@ func (r *RemovedPods) Restore(pods []*cluster.Pod) {
 // RestoreAfter puts back the pods from index keep onwards.
 func (r *RemovedPods) RestoreAfter(keep int) {
 	for _, p := range r.pods[keep:] {
-		r.cluster.Place(p, r.from[p.UID])
+		r.cluster.Place(p, r.from[p.UID()])
 	}
 	r.pods = r.pods[:keep]
 }

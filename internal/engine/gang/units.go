@@ -23,7 +23,7 @@ type Units struct {
 // UnitOf returns the pods that leave together with a victim, the victim first.
 func (u Units) UnitOf(victim *cluster.Pod) []*cluster.Pod {
 	unit := []*cluster.Pod{victim}
-	if g := u.Groups.GroupOf(victim.UID); g != nil && g.Whole() {
+	if g := u.Groups.GroupOf(victim.UID()); g != nil && g.Whole() {
 		unit = append(unit, slices.DeleteFunc(u.Together(g), func(p *cluster.Pod) bool { return p == victim })...)
 	}
 	return unit
@@ -51,7 +51,7 @@ func (u Units) OnNodes(of ...*groups.Group) (list []*cluster.Pod) {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b *cluster.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	slices.SortFunc(list, func(a, b *cluster.Pod) int { return cmp.Compare(a.UID(), b.UID()) })
 	return list
 }
 
@@ -65,7 +65,7 @@ func (u Units) BreakBudget(pods []*cluster.Pod) bool {
 	leave := map[*cluster.Budget]int32{}
 	for _, p := range pods {
 		for _, budget := range u.Cluster.BudgetsOf(p.Class) {
-			if _, counted := budget.Status.DisruptedPods[p.Name]; !counted && !p.Terminating {
+			if _, counted := budget.Status.DisruptedPods[p.Name()]; !counted && !p.Terminating {
 				leave[budget]++
 			}
 		}
@@ -85,7 +85,7 @@ func (u Units) CountViolations(units [][]*cluster.Pod) (violations int) {
 	left := map[*cluster.Budget]int32{}
 	for _, p := range slices.Concat(units...) {
 		for _, budget := range u.Cluster.BudgetsOf(p.Class) {
-			if _, counted := budget.Status.DisruptedPods[p.Name]; counted || p.Terminating {
+			if _, counted := budget.Status.DisruptedPods[p.Name()]; counted || p.Terminating {
 				continue
 			}
 			if _, known := left[budget]; !known {
@@ -168,7 +168,7 @@ func (u Units) protectStarted(protected *ProtectedPods, preemptor Preemptor) {
 		}
 	}
 	slices.SortFunc(recent, func(a, b *cluster.Pod) int {
-		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.UID(), b.UID()))
 	})
 	for _, p := range recent[:min(len(recent), mostSpared)] {
 		protected.addBelow(p, preemptor.Lowest)
@@ -196,8 +196,8 @@ func (s *ProtectedPods) addBelow(p *cluster.Pod, priority int32) {
 // Release restores the pods. A second call does nothing.
 func (s *ProtectedPods) Release() {
 	for _, p := range s.pods {
-		n := s.cluster.Pod(p.UID).Node
-		s.cluster.RemovePod(p.UID)
+		n := s.cluster.Pod(p.UID()).Node
+		s.cluster.RemovePod(p.UID())
 		s.cluster.Place(p, n)
 	}
 	s.pods = nil
@@ -206,7 +206,7 @@ func (s *ProtectedPods) Release() {
 // replacePod replaces a pod counted on a node by a copy with the maximum priority.
 func replacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
 	raised := *p
-	c.RemovePod(p.UID)
+	c.RemovePod(p.UID())
 	raised.SetNodeName(p.NodeName)
 	raised.Class = topPriority(c, p)
 	c.Place(&raised, n)
@@ -252,13 +252,13 @@ func (u Units) compareImportance(x, y []*cluster.Pod) int {
 		cmp.Compare(kindY, kindX),
 		cmp.Compare(len(y), len(x)),
 		firstStarted(x).Compare(firstStarted(y)),
-		cmp.Compare(x[0].UID, y[0].UID),
+		cmp.Compare(x[0].UID(), y[0].UID()),
 	)
 }
 
 // rankOf returns the priority and the kind of a pod's unit.
 func (u Units) rankOf(p *cluster.Pod) (priority int32, kind int) {
-	g := u.Groups.GroupOf(p.UID)
+	g := u.Groups.GroupOf(p.UID())
 	switch {
 	case g == nil || g.Object == nil:
 		return p.Class.Priority, 0

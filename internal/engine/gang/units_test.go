@@ -62,7 +62,7 @@ func TestUnitsAreAsImportantAsUpstreamHasThem(t *testing.T) {
 	slices.SortFunc(got, units.compareImportance)
 	for i := range want {
 		if got[i][0] != want[i][0] {
-			t.Errorf("unit %d is that of %q, want %q", i, got[i][0].Name, want[i][0].Name)
+			t.Errorf("unit %d is that of %q, want %q", i, got[i][0].Name(), want[i][0].Name())
 		}
 	}
 }

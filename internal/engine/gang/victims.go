@@ -139,7 +139,7 @@ func (r *RoomMaker) removeVictims(victims []*cluster.Pod, gone *RemovedPods) (un
 		if victim.Node == nil {
 			continue // it left together with another victim
 		}
-		if r.Units.Groups.GroupOf(victim.UID).SharesTree(r.Group) {
+		if r.Units.Groups.GroupOf(victim.UID()).SharesTree(r.Group) {
 			return nil, false
 		}
 		unit := r.Units.UnitOf(victim)

@@ -95,7 +95,7 @@ func (c *victimSearch) plan() *RoomPlan {
 func (c *victimSearch) removeLeaving(gone *RemovedPods) {
 	highest := c.highestPriority()
 	for _, p := range c.Host.Leaving() {
-		if c.Profile.GentlePreemption || p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.GroupOf(p.UID)) {
+		if c.Profile.GentlePreemption || p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.GroupOf(p.UID())) {
 			gone.Remove(p)
 		}
 	}
@@ -132,7 +132,7 @@ func (c *victimSearch) victimRule() leaveRule {
 		if p.Preempted {
 			return leftAlready, true
 		}
-		return int64(p.Class.Priority), p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.GroupOf(p.UID))
+		return int64(p.Class.Priority), p.Class.Priority < highest || c.isLowUnit(c.Units.Groups.GroupOf(p.UID()))
 	}
 }
 
@@ -241,7 +241,7 @@ func (c *victimSearch) takenNodes() map[*cluster.Node]bool {
 func (c *victimSearch) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [][]*cluster.Pod) {
 	lowest := c.LowestPriority()
 	for _, p := range slices.Clone(n.Pods) {
-		if p.Node == nil || p.Class.Priority >= lowest || c.Units.Groups.GroupOf(p.UID).SharesTree(c.Group) {
+		if p.Node == nil || p.Class.Priority >= lowest || c.Units.Groups.GroupOf(p.UID()).SharesTree(c.Group) {
 			continue
 		}
 		unit := c.Units.UnitOf(p)

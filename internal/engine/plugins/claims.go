@@ -33,7 +33,7 @@ func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	case v.PersistentVolumeClaim != nil:
 		return v.PersistentVolumeClaim.ClaimName, false, true
 	case v.Ephemeral != nil:
-		return ephemeral.VolumeClaimName(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name}}, v), true, true
+		return ephemeral.VolumeClaimName(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name()}}, v), true, true
 	}
 	return "", false, false
 }
@@ -41,7 +41,7 @@ func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 // madeFor returns an error unless the claim was made for the pod. An unrelated claim may have the
 // name of an ephemeral volume's claim by accident, and must not be used.
 func madeFor(p *cluster.Pod, claim *v1.PersistentVolumeClaim) error {
-	return ephemeral.VolumeIsForPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}, claim)
+	return ephemeral.VolumeIsForPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name(), UID: p.UID()}}, claim)
 }
 
 // claimClass returns the name of a claim's storage class, or "". The annotation used before

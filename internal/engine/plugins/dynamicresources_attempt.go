@@ -105,7 +105,7 @@ func (d *DynamicResources) attemptFor(c *cluster.Cluster, p *cluster.Pod) *attem
 }
 
 func keyOf(c *cluster.Cluster, p *cluster.Pod) attemptKey {
-	return attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version, c.PodGroups.Version}
+	return attemptKey{c, p.UID(), p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version, c.PodGroups.Version}
 }
 
 // newAttempt reads the node-independent facts about the pod, and stops at the first reason to

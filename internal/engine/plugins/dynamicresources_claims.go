@@ -156,10 +156,10 @@ func ClaimsWithout(c *cluster.Cluster, p *cluster.Pod) (changed, gone []*resourc
 
 	for claim := range c.ResourceClaims.Each {
 		switch owner := metav1.GetControllerOfNoCopy(claim); {
-		case owner != nil && owner.UID == p.UID:
+		case owner != nil && owner.UID == p.UID():
 			gone = append(gone, claim)
-		case slices.ContainsFunc(claim.Status.ReservedFor, isFor(p.UID)):
-			if after, empty := Released(claim, p.UID); empty {
+		case slices.ContainsFunc(claim.Status.ReservedFor, isFor(p.UID())):
+			if after, empty := Released(claim, p.UID()); empty {
 				gone = append(gone, claim)
 			} else {
 				changed = append(changed, after)
@@ -242,7 +242,7 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 		// Only a claim without other holders may be released.
 		reserved, holder := claim.Status.ReservedFor, a.holders[i]
 		if len(reserved) == 0 || len(reserved) == 1 &&
-			(reserved[0].UID == p.UID || isGroup(holder) && reserved[0].UID == holder.UID && unused(claim)) {
+			(reserved[0].UID == p.UID() || isGroup(holder) && reserved[0].UID == holder.UID && unused(claim)) {
 			claim = claim.DeepCopy()
 			claim.Status = resourcev1.ResourceClaimStatus{}
 			return "deallocation of ResourceClaim completed", claim, false

@@ -137,7 +137,7 @@ func (d *DynamicResources) LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool {
 		return false
 	}
 	d.followClaims(c)
-	return d.index.extendedClaim(p.Namespace(), p.Name, p.UID) != nil
+	return d.index.extendedClaim(p.Namespace(), p.Name(), p.UID()) != nil
 }
 
 // followClaims updates the index outside an attempt, while no goroutine judges nodes.

@@ -52,7 +52,7 @@ func (w *keptWorld) user(name string, priority int32, placed bool) {
 	if placed {
 		w.Place(p, w.Node("n"))
 	} else {
-		w.IsPending = func(uid types.UID) bool { return uid == p.UID }
+		w.IsPending = func(uid types.UID) bool { return uid == p.UID() }
 	}
 	w.claim(func(c *resourcev1.ResourceClaim) {
 		c.Status.ReservedFor = append(c.Status.ReservedFor, podAsHolder(p.Object()))

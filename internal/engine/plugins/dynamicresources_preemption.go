@@ -26,9 +26,9 @@ func (d *DynamicResources) guestsOn(c *cluster.Cluster, p *cluster.Pod, n *clust
 	}
 	later := false // than p, which is nominated to the node as well
 	for _, g := range n.Nominated {
-		later = later || g.UID == p.UID && p.Object().Spec.SchedulingGroup == nil
+		later = later || g.UID() == p.UID() && p.Object().Spec.SchedulingGroup == nil
 		first := g.Class.Priority > p.Class.Priority || g.Class.Priority == p.Class.Priority && !later
-		if g.UID == p.UID || !first || !needsDevices(c, g) {
+		if g.UID() == p.UID() || !first || !needsDevices(c, g) {
 			continue
 		}
 		if a := d.guestOf(c, g); a.err == nil && a.rejection == nil {
@@ -42,7 +42,7 @@ func (d *DynamicResources) guestsOn(c *cluster.Cluster, p *cluster.Pod, n *clust
 func (d *DynamicResources) guestOf(c *cluster.Cluster, g *cluster.Pod) *attempt {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	a, of := d.guests[g.UID], keyOf(c, g)
+	a, of := d.guests[g.UID()], keyOf(c, g)
 	if a != nil && a.key == of {
 		return a
 	}
@@ -50,7 +50,7 @@ func (d *DynamicResources) guestOf(c *cluster.Cluster, g *cluster.Pod) *attempt 
 		d.guests = map[types.UID]*attempt{}
 	}
 	a = d.newAttempt(c, g, of)
-	a.guest, d.guests[g.UID] = true, a
+	a.guest, d.guests[g.UID()] = true, a
 	return a
 }
 

@@ -105,7 +105,7 @@ func TestFragmentationKeepsDevicesOnceGiven(t *testing.T) {
 	if f.readDevices(n, &free); fmt.Sprint(free) != "[1000 600]" {
 		t.Errorf("free by device: %v, want [1000 600]", free)
 	}
-	c.RemovePod(p.UID)
+	c.RemovePod(p.UID())
 	if f.readDevices(n, &free); fmt.Sprint(free) != "[1000 1000]" {
 		t.Errorf("free by device, once the pod has left: %v, want [1000 1000]", free)
 	}

@@ -35,7 +35,7 @@ func TestLossDoesNotDependOnReservations(t *testing.T) {
 
 	for _, p := range pods {
 		on := n
-		if p.Name == "p2" {
+		if p.Name() == "p2" {
 			on = c.Node("other")
 		}
 		undo, err := f.Reserve(c, p, on)
@@ -43,11 +43,11 @@ func TestLossDoesNotDependOnReservations(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := f.Loss(c, n, pods); got != want {
-			t.Errorf("once %s has %v, the loss is %d, want %d", p.Name, p.Devices, got, want)
+			t.Errorf("once %s has %v, the loss is %d, want %d", p.Name(), p.Devices, got, want)
 		}
 		undo()
 		if got := f.Loss(c, n, pods); got != want {
-			t.Errorf("once %s has given them back, the loss is %d, want %d", p.Name, got, want)
+			t.Errorf("once %s has given them back, the loss is %d, want %d", p.Name(), got, want)
 		}
 		if _, err := f.Reserve(c, p, on); err != nil {
 			t.Fatal(err)

@@ -96,7 +96,7 @@ func firstByName(known, o *cluster.Pod) *cluster.Pod {
 }
 
 // nameOf is the pod's namespace and name, in the form used by messages.
-func nameOf(p *cluster.Pod) string { return p.Namespace() + "/" + p.Name }
+func nameOf(p *cluster.Pod) string { return p.Namespace() + "/" + p.Name() }
 
 // detailOf describes the plugin's rejection: it checks affinity first, then anti-affinity, then the
 // placed pods' anti-affinity. It returns "" for a passed node.

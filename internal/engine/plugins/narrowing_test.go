@@ -304,7 +304,7 @@ func anEvent(rng *rand.Rand, c *cluster.Cluster, placed []*cluster.Pod) *queue.E
 		c.Volumes.Set(is)
 		return e
 	case 1:
-		other := c.Pending(waitingPod(rng, p.Name))
+		other := c.Pending(waitingPod(rng, p.Name()))
 		other.SetNodeName(p.NodeName)
 		e.Action, e.Pod = queue.UpdatePodLabel|queue.UpdatePodScaleDown, other
 	case 2:
@@ -312,7 +312,7 @@ func anEvent(rng *rand.Rand, c *cluster.Cluster, placed []*cluster.Pod) *queue.E
 			return &queue.Event{Resource: queue.Node, Action: queue.Add, Node: c.Node(name)}
 		}
 	default:
-		c.RemovePod(p.UID)
+		c.RemovePod(p.UID())
 	}
 	return e
 }

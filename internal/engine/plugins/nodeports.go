@@ -70,7 +70,7 @@ func (NodePorts) Fixes() []Fix { return []Fix{FreePort} }
 // Detail implements Detailer. It names the pod that uses the port.
 func (NodePorts) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
-		list := rules.Mapped(PortHolders(p, n), func(o *cluster.Pod) string { return o.Namespace() + "/" + o.Name })
+		list := rules.Mapped(PortHolders(p, n), func(o *cluster.Pod) string { return o.Namespace() + "/" + o.Name() })
 		return "taken by " + strings.Join(list, ", ")
 	}
 }

@@ -143,7 +143,7 @@ func (setting Setting) fitsOn(item *queue.Item, n *cluster.Node) bool {
 	if item.Resizes() && n.Name != item.Pod.Spec.NodeName {
 		return false
 	}
-	isOwn := func(p *cluster.Pod) bool { return p.UID == item.Pod.UID }
+	isOwn := func(p *cluster.Pod) bool { return p.UID() == item.Pod.UID }
 	if at := slices.IndexFunc(n.Pods, isOwn); item.Resizes() && at >= 0 {
 		without := n.Copy(nil)
 		without.Take(n.Pods[at])

@@ -86,7 +86,7 @@ func goes(pod string) func(*cluster.Cluster) queue.Event {
 	return func(c *cluster.Cluster) queue.Event {
 		p := c.Pod(types.UID(pod))
 		n := p.Node
-		c.RemovePod(p.UID)
+		c.RemovePod(p.UID())
 		return queue.Event{Resource: queue.Pod, Action: queue.Delete, PodBefore: p, Node: n}
 	}
 }

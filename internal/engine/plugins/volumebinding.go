@@ -123,7 +123,7 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	case rejection.Err != nil:
 		return PodVolumes{}, rejection.Err
 	default:
-		return PodVolumes{}, fmt.Errorf("node %s has no volumes for pod %s/%s: %s", n.Name, p.Namespace(), p.Name,
+		return PodVolumes{}, fmt.Errorf("node %s has no volumes for pod %s/%s: %s", n.Name, p.Namespace(), p.Name(),
 			strings.Join(rejection.Reasons, ", "))
 	}
 

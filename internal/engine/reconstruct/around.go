@@ -69,10 +69,10 @@ func (h *reconstruction) evaluateWith(around []rivalPod, isPlaced func(*rivalPod
 		case decided && o.bound != nil:
 			p := h.cluster.Pending(o.bound)
 			h.cluster.Place(p, h.cluster.Node(o.bound.Spec.NodeName))
-			undo = append(undo, func() { h.cluster.RemovePod(p.UID) })
+			undo = append(undo, func() { h.cluster.RemovePod(p.UID()) })
 		case !decided && o.placed != nil:
 			p, on := o.placed, o.placed.Node
-			h.cluster.RemovePod(p.UID)
+			h.cluster.RemovePod(p.UID())
 			undo = append(undo, func() { h.cluster.Place(p, on) })
 		}
 	}

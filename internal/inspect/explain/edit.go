@@ -190,13 +190,13 @@ func removePods(w *world.World, pods []*cluster.Pod) {
 func (b *bench) isAhead(p *cluster.Pod) bool {
 	return slices.ContainsFunc(b.w.Pods(), func(d simulate.Pod) bool {
 		return d.Namespace == p.Namespace() &&
-			d.Name == p.Name && d.Node != ""
+			d.Name == p.Name() && d.Node != ""
 	})
 }
 
 // nameOf names another pod as namespace/name, with a note if it is ahead in the queue.
 func (b *bench) nameOf(p *cluster.Pod) string {
-	name := p.Namespace() + "/" + p.Name
+	name := p.Namespace() + "/" + p.Name()
 	if b.isAhead(p) {
 		name += " (ahead in the queue)"
 	}
@@ -205,7 +205,7 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 
 // podName returns the name of a pod for a document.
 func podName(p *cluster.Pod) simulate.Name {
-	return simulate.Name{Namespace: p.Namespace(), Name: p.Name}
+	return simulate.Name{Namespace: p.Namespace(), Name: p.Name()}
 }
 
 // namesOf names other pods; see nameOf.
@@ -248,7 +248,7 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 // without a replacement, a pod at least as important as the pending one, a violated budget.
 func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 	e := &edit{delete: pods, size: 30 + 10*len(pods)}
-	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name, Delete: answer.Mapped(pods, podName)}
+	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name(), Delete: answer.Mapped(pods, podName)}
 	var commands []string
 	for _, p := range pods {
 		// Sizes only order suggestions. These differences reflect the priorities of users.
@@ -260,7 +260,7 @@ func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 		if p.Class.Priority >= b.pod.Class.Priority {
 			e.size += 10 // it is at least as important
 		}
-		commands = append(commands, "kubectl delete pod -n "+p.Namespace()+" "+p.Name)
+		commands = append(commands, "kubectl delete pod -n "+p.Namespace()+" "+p.Name())
 	}
 	if broken := b.brokenBudgets(pods); len(broken) > 0 {
 		e.size += 50
@@ -295,7 +295,7 @@ func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 	for _, p := range pods {
 		for _, budget := range b.c.BudgetsOf(p.Class) {
 			// The Eviction API has already subtracted it.
-			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
+			if _, leaving := budget.Status.DisruptedPods[p.Name()]; leaving {
 				continue
 			}
 			if count[budget]++; count[budget] == budget.Status.DisruptionsAllowed+1 {

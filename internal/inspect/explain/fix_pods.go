@@ -60,7 +60,7 @@ func (f *fixer) isProtected(p *cluster.Pod) bool { return len(f.brokenBudgets([]
 func byValue(a, b *cluster.Pod) int {
 	return cmp.Or(
 		cmp.Compare(a.Class.Priority, b.Class.Priority), b.Created.Compare(a.Created),
-		cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name(), b.Name()),
 	)
 }
 

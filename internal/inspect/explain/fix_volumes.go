@@ -230,7 +230,7 @@ func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 	for _, claim := range claims[:min(tried, len(claims))] {
 		p := f.c.Pod(claim.Status.ReservedFor[0].UID)
 		// The claim's holder is not on a node, or is not removable.
-		if p == nil || p.Node == nil || p.UID == f.pod.UID || !f.isRemovable(p) {
+		if p == nil || p.Node == nil || p.UID() == f.pod.UID() || !f.isRemovable(p) {
 			continue
 		}
 		e := f.deletePods("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)",

@@ -194,7 +194,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		preemption := decide.NewPlain(e.c, profile).Preempt(waiting, &decide.Evaluation{Nodes: []decide.NodeVerdict{*v}})
 		preemption.NameDevice(e.c, profile, waiting)
 		report.Preempt = preemption.Message
-		report.Victims = answer.Mapped(preemption.Victims, func(v *cluster.Pod) string { return v.Namespace() + "/" + v.Name })
+		report.Victims = answer.Mapped(preemption.Victims, func(v *cluster.Pod) string { return v.Namespace() + "/" + v.Name() })
 		if preemption.Node != nil {
 			report.Preempt = "removing " + answer.Count(len(preemption.Victims), "pod") + " of lower priority makes room"
 		}

@@ -68,7 +68,7 @@ func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bool) *Leaving {
 	out := &Leaving{Node: node, Preempted: nominated}
 	for _, p := range pods {
-		found, _ := w.Find(p.Namespace(), p.Name)
+		found, _ := w.Find(p.Namespace(), p.Name())
 		if due := found.Object.DeletionTimestamp; out.Until.Before(due) {
 			out.Until = *due
 		}

@@ -361,7 +361,7 @@ func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Eva
 	q.Length = len(pods)
 	for i, p := range pods {
 		// The queue is in order: the pods before this one are ahead.
-		if p.UID == e.pod.UID {
+		if p.UID() == e.pod.UID() {
 			q.Position = i + 1
 			break
 		}

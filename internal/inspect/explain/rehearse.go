@@ -80,10 +80,10 @@ func (s *search) rehearse(edits []*edit) (reason string) {
 			w.AddNode(e.add, s.csiNodeLike(e))
 		case e.delete != nil:
 			for _, p := range e.delete {
-				if _, there := w.Find(p.Namespace(), p.Name); !there {
+				if _, there := w.Find(p.Namespace(), p.Name()); !there {
 					continue // a taint or a preemptor has removed the pod already
 				}
-				if _, err := w.Do(&simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + p.Name, Namespace: p.Namespace()}}); err != nil {
+				if _, err := w.Do(&simulate.Operation{Delete: &simulate.Delete{Object: "pod/" + p.Name(), Namespace: p.Namespace()}}); err != nil {
 					return err.Error()
 				}
 			}

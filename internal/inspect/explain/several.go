@@ -62,7 +62,7 @@ func OfSeveral(w *simulate.World, of string, found []simulate.Found,
 	s := &Several{APIVersion: simulate.APIVersion, Kind: Kind + "List", Of: of, Pods: len(found), Items: []Alike{}}
 	turn := map[types.UID]int{} // explaining a pod from a manifest first schedules the pods ahead of it
 	for i, p := range w.Queue() {
-		turn[p.UID] = i
+		turn[p.UID()] = i
 	}
 	slices.SortStableFunc(found, func(a, b simulate.Found) int {
 		return cmp.Or(pendingFirst(a)-pendingFirst(b), turn[a.Object.UID]-turn[b.Object.UID])

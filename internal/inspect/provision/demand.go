@@ -261,7 +261,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 	for i, p := range pods {
 		why := ""
 		if taken[i], why = takes(p); why != "" {
-			d.helpless = append(d.helpless, Waiting{p.Namespace(), p.Name, why})
+			d.helpless = append(d.helpless, Waiting{p.Namespace(), p.Name(), why})
 		}
 	}
 
@@ -280,7 +280,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 	// Choose zones in the order of the pods' turns; each choice counts the earlier ones.
 	for i, p := range pods {
 		kinds := taken[i]
-		if len(kinds) == 0 || d.kept[p.UID] != nil {
+		if len(kinds) == 0 || d.kept[p.UID()] != nil {
 			continue
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
@@ -290,7 +290,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 		if d.cautious {
 			own = append(own, d.spreads.apartOf(p.Class)...)
 		}
-		d.free[p.UID] = d.freed(knownFree, size, anywhere[i], apart)
+		d.free[p.UID()] = d.freed(knownFree, size, anywhere[i], apart)
 		d.items = append(d.items, &item{
 			pods: []*cluster.Pod{p}, size: size, kinds: zones.choose(p, d.heaviest(kinds)), apart: own,
 		})

@@ -21,7 +21,7 @@ func podsOf(n *cluster.Node) []string {
 	list := []string{}
 	for _, pod := range n.Pods {
 		if rules.KindOf(pod.Class.Controller.Reference()) != rules.DaemonSet {
-			list = append(list, pod.Namespace()+"/"+pod.Name)
+			list = append(list, pod.Namespace()+"/"+pod.Name())
 		}
 	}
 	slices.Sort(list)
@@ -105,7 +105,7 @@ func (m *maker) bound() {
 	}
 	unknown := slices.ContainsFunc(pods, func(pod *cluster.Pod) bool {
 		g := m.w.GroupOf(pod)
-		return at[m.free[pod.UID]] > 0 && (len(pod.Class.RequiredAffinity) > 0 || g != nil && g.TopologyKey() != "" ||
+		return at[m.free[pod.UID()]] > 0 && (len(pod.Class.RequiredAffinity) > 0 || g != nil && g.TopologyKey() != "" ||
 			slices.ContainsFunc(pod.Class.Spec.TopologySpreadConstraints,
 				func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.DoNotSchedule }))
 	})
@@ -126,7 +126,7 @@ func (m *maker) boundProblem(pods []*cluster.Pod) (problem *packing.Problem, at 
 	}
 
 	for _, pod := range pods {
-		f := m.free[pod.UID]
+		f := m.free[pod.UID()]
 		if f == nil {
 			continue
 		}
@@ -185,7 +185,7 @@ func (p *Plan) Score(w *simulate.World, o Options) error {
 	before := p.pendingNames()
 	scored := &Scored{Nodes: []Node{}, Left: []Waiting{}}
 	for _, pod := range m.pending() {
-		if !before[simulate.Name{Namespace: pod.Namespace(), Name: pod.Name}] {
+		if !before[simulate.Name{Namespace: pod.Namespace(), Name: pod.Name()}] {
 			scored.Pending++
 		}
 	}
@@ -254,16 +254,18 @@ func (r *replacer) poolCosts(w *simulate.World) error {
 			cameFrom[next] = poolOf[d.Node]
 		}
 	}
-	of := func(p *cluster.Pod) *PoolCost { return cameFrom[simulate.Name{Namespace: p.Namespace(), Name: p.Name}] }
+	of := func(p *cluster.Pod) *PoolCost {
+		return cameFrom[simulate.Name{Namespace: p.Namespace(), Name: p.Name()}]
+	}
 	m := newMaker(w, r.p.catalog, Options{})
 	pods := slices.DeleteFunc(m.pending(), func(p *cluster.Pod) bool { return of(p) == nil })
 	m.read(pods)
 	problem, at := m.boundProblem(pods)
 	shares := append([]float64{0}, packing.Shares(problem)...) // items count from 1
 	for _, p := range pods {
-		of(p).Least += shares[at[m.free[p.UID]]]
+		of(p).Least += shares[at[m.free[p.UID()]]]
 		if bounded {
-			r.out.Least = min(r.out.Least+shares[at[m.free[p.UID]]], r.out.Before)
+			r.out.Least = min(r.out.Least+shares[at[m.free[p.UID()]]], r.out.Before)
 		}
 	}
 	return w.Err()

@@ -79,7 +79,7 @@ func (d *demand) confine(taken [][]int) {
 				b.key, len(b.pods), b.group.Name.Name)
 			for _, i := range b.pods {
 				if len(taken[i]) > 0 {
-					d.helpless = append(d.helpless, Waiting{d.order[i].Namespace(), d.order[i].Name, why})
+					d.helpless = append(d.helpless, Waiting{d.order[i].Namespace(), d.order[i].Name(), why})
 				}
 				taken[i] = nil
 			}
@@ -88,7 +88,7 @@ func (d *demand) confine(taken [][]int) {
 		for at, i := range b.pods {
 			taken[i] = best.kinds[at]
 			if node := best.nodes[at]; node != nil {
-				d.kept[d.order[i].UID] = node.Object()
+				d.kept[d.order[i].UID()] = node.Object()
 			}
 		}
 		// The nodes are not bought yet, but nodes of limited offers must be reserved for this

@@ -159,9 +159,9 @@ func (m *maker) buyFor(pods []*cluster.Pod) {
 func (m *maker) among(pods []*cluster.Pod) []*cluster.Pod {
 	of := make(map[types.UID]bool, len(pods))
 	for _, p := range pods {
-		of[p.UID] = true
+		of[p.UID()] = true
 	}
-	return slices.DeleteFunc(m.pending(), func(p *cluster.Pod) bool { return m.steady && !of[p.UID] })
+	return slices.DeleteFunc(m.pending(), func(p *cluster.Pod) bool { return m.steady && !of[p.UID()] })
 }
 
 // maker makes a plan.
@@ -388,7 +388,7 @@ func (m *maker) helpless(d *demand, s *packing.Solution) {
 	// The pods of an item are equivalent. The first ones get the places, so the last ones remain.
 	for i, n := range s.Left {
 		for _, p := range d.items[i].pods[len(d.items[i].pods)-n:] {
-			m.why[simulate.Name{Namespace: p.Namespace(), Name: p.Name}] = "the limits of the node pools are reached"
+			m.why[simulate.Name{Namespace: p.Namespace(), Name: p.Name()}] = "the limits of the node pools are reached"
 		}
 	}
 }

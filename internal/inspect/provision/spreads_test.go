@@ -156,7 +156,7 @@ func TestScoredPlacementIsRepaired(t *testing.T) {
 		}
 		for _, f := range w.Each() {
 			if f.Pod != nil && f.Pod.NodeName == "" {
-				t.Errorf("seed %d: %s stays pending: %s", seed, f.Pod.Name, f.Message)
+				t.Errorf("seed %d: %s stays pending: %s", seed, f.Pod.Name(), f.Message)
 			}
 		}
 	}

@@ -101,7 +101,7 @@ func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 // profile's default constraints would then apply. The copy is in no queue and on no node.
 func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
 	// A pod missing from the world is evaluated unchanged.
-	f, ok := d.world.Find(p.Namespace(), p.Name)
+	f, ok := d.world.Find(p.Namespace(), p.Name())
 	if !ok {
 		return p
 	}
@@ -236,7 +236,7 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 	itemOf := map[types.UID]int{}
 	for i, it := range d.items {
 		for _, p := range it.pods {
-			itemOf[p.UID] = i
+			itemOf[p.UID()] = i
 		}
 	}
 
@@ -244,13 +244,13 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 	turns := make(map[types.UID]simulate.Turn, len(itemOf))
 	for _, p := range d.order {
 		// The pod belongs to a group and has room on an existing node.
-		if node := d.kept[p.UID]; node != nil {
-			turns[p.UID] = simulate.Turn{Node: node.Name, Number: len(turns)}
+		if node := d.kept[p.UID()]; node != nil {
+			turns[p.UID()] = simulate.Turn{Node: node.Name, Number: len(turns)}
 			counts.count(p.Class, node.Labels)
 			continue
 		}
 		// A pod is in no item if no node of the catalog takes it.
-		item, known := itemOf[p.UID]
+		item, known := itemOf[p.UID()]
 		if !known {
 			continue
 		}
@@ -261,7 +261,7 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 		}
 
 		to := &list[at]
-		turns[p.UID] = simulate.Turn{Node: to.node.Name, Number: len(turns)}
+		turns[p.UID()] = simulate.Turn{Node: to.node.Name, Number: len(turns)}
 		counts.count(p.Class, to.node.Labels)
 		if to.room--; to.room == 0 {
 			// Remove a full place in constant time.

@@ -65,7 +65,7 @@ func TestTakersAnswerAsTheEngineDoes(t *testing.T) {
 			got, _ := takes(p)
 			want, _ := d.ask(p)
 			if !slices.Equal(got, want) {
-				t.Errorf("seed %d: pod %s can go into %v, and the engine says %v:\n%v", seed, p.Name, got, want, p.Class.Spec.TopologySpreadConstraints)
+				t.Errorf("seed %d: pod %s can go into %v, and the engine says %v:\n%v", seed, p.Name(), got, want, p.Class.Spec.TopologySpreadConstraints)
 			}
 			if len(want) < len(c.Offers) {
 				narrowed++

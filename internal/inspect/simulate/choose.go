@@ -128,7 +128,7 @@ func (k costs) lowerBound(name string) Cost {
 	c := Cost{Node: name}
 	allowed := map[string]int32{}
 	for _, cp := range k.scheduler.c.Node(name).Pods {
-		p := k.pods.placed[cp.UID]
+		p := k.pods.placed[cp.UID()]
 		if p == nil || p.Terminating {
 			continue
 		}
@@ -184,8 +184,8 @@ func (k costs) countHomeless(name string) (count int) {
 	// Each is tried like a pod recreated by its controller: without a nomination, and with a new
 	// UID.
 	for _, p := range moving {
-		object := k.pods.placed[p.UID].object.DeepCopy()
-		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID+"/moved", ""
+		object := k.pods.placed[p.UID()].object.DeepCopy()
+		object.Spec.NodeName, object.UID, object.Status.NominatedNodeName = "", p.UID()+"/moved", ""
 		guest := k.scheduler.c.Pending(object)
 		decider := k.scheduler.core.Decider(object.Spec.SchedulerName)
 		if decider == nil {

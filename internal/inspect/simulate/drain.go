@@ -186,9 +186,9 @@ func (d *draining) tryEvictions() {
 		if budget, message, forGood := d.askEviction(p); message != "" {
 			if _, known := d.asked[p]; !known {
 				d.asked[p] = d.clock.now
-				d.report.addEvent(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
+				d.report.addEvent(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name(), Node: p.NodeName, Message: message})
 			}
-			d.blocked[p] = Blocked{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Budget: budget, Message: message}
+			d.blocked[p] = Blocked{Namespace: p.Namespace(), Name: p.Name(), Node: p.NodeName, Budget: budget, Message: message}
 			if forGood {
 				d.failed++
 				d.done.Blocked = append(d.done.Blocked, d.blocked[p])

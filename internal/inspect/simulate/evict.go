@@ -125,11 +125,11 @@ func (e *evictions) evictDue(evict func(p *pod, cause string)) {
 		}
 	}
 	slices.SortFunc(list, func(a, b *pod) int {
-		return cmp.Or(e.dueOf(a.UID).At.Compare(e.dueOf(b.UID).At), cmp.Compare(a.number, b.number))
+		return cmp.Or(e.dueOf(a.UID()).At.Compare(e.dueOf(b.UID()).At), cmp.Compare(a.number, b.number))
 	})
 	for _, p := range list {
 		// An earlier eviction may have removed the pod, or released its device.
-		if due := e.dueOf(p.UID); due.IsDue(e.clock.time()) {
+		if due := e.dueOf(p.UID()); due.IsDue(e.clock.time()) {
 			evict(p, due.Cause())
 		}
 	}

@@ -123,7 +123,7 @@ func (s *scheduler) groupOf(p *cluster.Pod) *groups.Group {
 	if s.groups == nil || p == nil {
 		return nil
 	}
-	return s.groups.GroupOf(p.UID)
+	return s.groups.GroupOf(p.UID())
 }
 
 // hearTogether records the decisions of one step and returns their pods, nil for a pod no longer
@@ -182,7 +182,7 @@ func (s *scheduler) listHeld(g *groups.Group, message string) {
 	for _, p := range held {
 		s.report.addDecision(p, Pod{Message: message, Group: g.Name.Name}, true)
 		p.listed = true
-		said.Pods = append(said.Pods, p.Name)
+		said.Pods = append(said.Pods, p.Name())
 	}
 	s.report.said.Groups = append(s.report.said.Groups, said)
 	s.report.addEvent(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})

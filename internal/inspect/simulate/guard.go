@@ -48,10 +48,10 @@ func (r *rebalances) holdEviction(p *pod) (message string, forGood, held bool) {
 		return "", false, false
 	}
 	now := r.clock.time()
-	if r.guard.first[p.UID].IsZero() {
-		r.guard.first[p.UID] = now
+	if r.guard.first[p.UID()].IsZero() {
+		r.guard.first[p.UID()] = now
 	}
-	verdict := r.guard.options.Judge(shown, now, r.guard.first[p.UID], now)
+	verdict := r.guard.options.Judge(shown, now, r.guard.first[p.UID()], now)
 	if records := verdict.Records(now); records != nil {
 		r.annotate(p, records)
 	}

@@ -62,7 +62,7 @@ func (c *controllers) proceed(set *appsv1.StatefulSet) {
 		}
 	}
 
-	surplus := slices.DeleteFunc(c.podsOf(l), func(p *pod) bool { return workload.HasReplica(set, p.Name, int(*l.Replicas)) })
+	surplus := slices.DeleteFunc(c.podsOf(l), func(p *pod) bool { return workload.HasReplica(set, p.Name(), int(*l.Replicas)) })
 	for i, p := range surplus {
 		// Remove the highest first; remove an unready pod only if no lower pod is unready as well.
 		if !isUp(p) && slices.ContainsFunc(surplus[i+1:], func(lower *pod) bool { return !isUp(lower) }) {
@@ -179,7 +179,7 @@ func (s *pods) podsOn(name string) []*pod {
 	}
 	var list []*pod
 	for _, p := range n.Pods {
-		if known := s.placed[p.UID]; known != nil {
+		if known := s.placed[p.UID()]; known != nil {
 			list = append(list, known)
 		}
 	}

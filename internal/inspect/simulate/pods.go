@@ -163,7 +163,7 @@ func (s *pods) podSettled(p *pod, since time.Time) {
 		p.object = nil
 		return
 	}
-	s.placed[p.UID] = p
+	s.placed[p.UID()] = p
 	s.reactions.kubelets.podJoined(p)
 }
 
@@ -171,9 +171,9 @@ func (s *pods) podSettled(p *pod, since time.Time) {
 // and its claims and devices.
 func (s *pods) removePod(p *cluster.Pod) {
 	// The deletion may change the core's representation of the pod, so read it first.
-	known, terminating, node := s.placed[p.UID], p.Terminating, p.NodeName
+	known, terminating, node := s.placed[p.UID()], p.Terminating, p.NodeName
 	s.scheduler.showGone(cycle.Pods, stubPod(p))
-	s.reactions.evictions.step(eviction.PodGone{UID: p.UID})
+	s.reactions.evictions.step(eviction.PodGone{UID: p.UID()})
 	switch {
 	case known != nil && known.unready:
 		s.budgets.unready[p.Class]--
@@ -184,7 +184,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 	if known != nil {
 		known.gone = true
 		s.forgetPod(known)
-		delete(s.placed, p.UID)
+		delete(s.placed, p.UID())
 	}
 	s.reactions.kubelets.podLeft(node)
 	s.budgets.podGone(p.Class.Namespace, p.Class.Labels, p.Class.Controller.Reference())
@@ -323,8 +323,8 @@ func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 
 	s.scheduler.keepObject(p, &leaving)
 	s.scheduler.showObject(cycle.Pods, &leaving)
-	p.Pod = s.scheduler.c.Pod(p.UID)
-	s.reactions.evictions.step(eviction.PodGone{UID: p.UID})
+	p.Pod = s.scheduler.c.Pod(p.UID())
+	s.reactions.evictions.step(eviction.PodGone{UID: p.UID()})
 	if p.unready {
 		s.budgets.unready[p.Class]--
 		p.unready = false

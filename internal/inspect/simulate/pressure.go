@@ -375,7 +375,7 @@ func (k *kubelets) removeAfter(pause time.Duration, m *measured, p *pod, message
 func (k *kubelets) removePod(m *measured, p *pod, message string) {
 	m.again = p.again
 	k.report.said.Evictions = append(k.report.said.Evictions, Eviction{
-		Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(k.clock.now), Message: message,
+		Namespace: p.Namespace(), Name: p.Name(), Node: p.NodeName, After: Seconds(k.clock.now), Message: message,
 	})
 	k.reactions.controllers.departPod(p, ByPressure, message)
 }

@@ -142,7 +142,7 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 // recordDeparture calls leave, which removes the pod or begins its termination, and records the
 // departure. It reads the pod first, because leave may release it.
 func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
-	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
+	d := &Departure{Namespace: p.Namespace(), Name: p.Name(), Node: p.NodeName, After: Seconds(c.clock.now),
 		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object), failed: p.unreadySince()}
 	class, healthy := p.Class, !p.unready
 	leave()
@@ -163,7 +163,7 @@ func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave 
 func (c *controllers) preemptPod(uid types.UID, by *pod) {
 	detail := ""
 	if by != nil {
-		detail = by.Namespace() + "/" + by.Name
+		detail = by.Namespace() + "/" + by.Name()
 	}
 	switch victim, p := c.pods.placed[uid], c.scheduler.c.Pod(uid); {
 	case p == nil:

@@ -137,7 +137,7 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 		if strategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 			return
 		}
-		stays = func(p *pod) bool { return workload.KeepsRevision(o, workload.OrdinalOf(o, p.Name)) }
+		stays = func(p *pod) bool { return workload.KeepsRevision(o, workload.OrdinalOf(o, p.Name())) }
 	}
 	// List the pods before the ReplicaSets, which identify them, are replaced.
 	pods := c.podsOf(was)
@@ -198,7 +198,7 @@ func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) 
 func (p *pod) asReplica() *workload.Replica {
 	ready := !p.unready && (p.tried || disruption.IsReady(p.object)) // a pod placed by this world counts as ready
 	return &workload.Replica{
-		Object: p.object, UID: p.UID, Node: p.NodeName,
+		Object: p.object, UID: p.UID(), Node: p.NodeName,
 		Phase: phaseOf(p), Ready: ready, Since: readySince(p), Created: p.Created.Time(),
 	}
 }
@@ -316,7 +316,7 @@ func (c *controllers) fillOrdinals(l *workload.Workload, set *appsv1.StatefulSet
 		return
 	}
 	for _, p := range c.podsOf(l) {
-		if !workload.HasReplica(set, p.Name, replicas) {
+		if !workload.HasReplica(set, p.Name(), replicas) {
 			c.dropPod(p, ByScaling, l.Ref())
 		}
 	}

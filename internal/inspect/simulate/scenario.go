@@ -299,7 +299,7 @@ func (t *course) runStep(at time.Duration) {
 	t.health.runDue()
 	t.evictions.evictDue(func(p *pod, cause string) {
 		t.report.said.Evictions = append(t.report.said.Evictions,
-			Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(t.clock.now), Taint: cause})
+			Eviction{Namespace: p.Namespace(), Name: p.Name(), Node: p.NodeName, After: Seconds(t.clock.now), Taint: cause})
 		t.controllers.departPod(p, ByTaint, cause)
 	})
 	t.rebalances.runDue()

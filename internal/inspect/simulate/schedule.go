@@ -95,7 +95,7 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
 	o := cycle.Options{
 		Seed: seed, MaxWait: math.MaxInt64, Groups: s.gates, Unhurried: true,
-		Prefer: func(p *cluster.Pod) string { return s.preferred[p.UID] },
+		Prefer: func(p *cluster.Pod) string { return s.preferred[p.UID()] },
 	}
 
 	for _, p := range profiles {
@@ -183,7 +183,7 @@ func (s *scheduler) feedEvent(e cycle.Event) {
 		case p == nil || d.Result == decision.Placed:
 		case makesRoom:
 			s.completePreemption(d)
-		case s.c.Nominated(p.UID) != nil:
+		case s.c.Nominated(p.UID()) != nil:
 		default:
 			s.withdrawPod(p)
 		}
@@ -223,7 +223,7 @@ func (s *scheduler) completePreemption(d *decision.Decision) {
 	}
 	for _, victim := range slices.Clone(n.Pods) {
 		if victim.Terminating && (d.Group != nil ||
-			slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})) {
+			slices.Contains(d.Victims, decision.Name{Namespace: victim.Namespace(), Name: victim.Name()})) {
 			s.reactions.controllers.pods.removePod(victim)
 		}
 	}
@@ -276,7 +276,7 @@ func (s *scheduler) addPending(p *pod, object *v1.Pod) {
 // will see the changed one.
 func (s *scheduler) renewPending(p *pod, object *v1.Pod) {
 	p.Pod = s.c.Pending(object)
-	if s.pending[p.UID] == p {
+	if s.pending[p.UID()] == p {
 		s.showObject(cycle.Pods, object)
 	} else if p.fresh != nil {
 		p.fresh = object
@@ -300,8 +300,8 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 	}
 	// First list the pods that precede this one in the queue but are never tried.
 	s.listUntried(p.turn - 1)
-	said := Pod{Nodes: s.verdicts[p.UID]}
-	delete(s.verdicts, p.UID)
+	said := Pod{Nodes: s.verdicts[p.UID()]}
+	delete(s.verdicts, p.UID())
 	if d.Group != nil {
 		said.Group = d.Group.Name
 	}
@@ -327,13 +327,13 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 
 // podBound records that a pending pod has got a node. The core has already seen the bound pod.
 func (s *scheduler) podBound(p *pod) {
-	delete(s.pending, p.UID)
+	delete(s.pending, p.UID())
 	if p.tried {
 		s.tried--
 	}
 	// If the pod is pending again after an eviction, it is listed again.
 	p.listed = false
-	p.Pod = s.c.Pod(p.UID)
+	p.Pod = s.c.Pod(p.UID())
 	s.reactions.controllers.podLanded(p)
 }
 
@@ -341,8 +341,8 @@ func (s *scheduler) podBound(p *pod) {
 // again. Its entries in the result stay.
 func (s *scheduler) withdrawPod(p *pod) {
 	p.gone = true
-	if s.pending[p.UID] == p {
-		delete(s.pending, p.UID)
+	if s.pending[p.UID()] == p {
+		delete(s.pending, p.UID())
 		if p.tried {
 			s.tried--
 		}

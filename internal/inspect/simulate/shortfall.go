@@ -153,7 +153,7 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 	// An OrderedReady StatefulSet creates one pod at a time, and waits for the pending one.
 	if set, ok := l.Object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
 		if i := slices.IndexFunc(pods, func(p *pod) bool { return p.NodeName == "" }); i >= 0 {
-			s.Waits = "one after the other, once " + pods[i].Name + " is ready"
+			s.Waits = "one after the other, once " + pods[i].Name() + " is ready"
 		}
 		// A pod's name is free only after its predecessor's end.
 		for _, leaving := range f.controllers.scheduler.api.PodsOf(l.Owner()) {

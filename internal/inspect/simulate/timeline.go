@@ -81,7 +81,7 @@ func (r *report) addDecision(p *pod, said Pod, together bool) *Pod {
 	if p.quiet {
 		return nil
 	}
-	said.Namespace, said.Name, said.After = p.Namespace(), p.Name, Seconds(r.clock.now)
+	said.Namespace, said.Name, said.After = p.Namespace(), p.Name(), Seconds(r.clock.now)
 	if said.Victims == nil {
 		said.Victims = []Name{}
 	}

@@ -182,7 +182,7 @@ func (s *scheduler) showCreated() {
 		if p.refused != "" || s.profiles[p.Spec().SchedulerName] == nil {
 			continue
 		}
-		s.pending[p.UID] = p
+		s.pending[p.UID()] = p
 		s.showObject(cycle.Pods, fresh)
 	}
 }
@@ -199,7 +199,7 @@ func (s *scheduler) listUntried(turn int) {
 		why, nodes := s.whyUntried(p)
 		switch g := s.groupOf(p.Pod); {
 		case why == "":
-		case g != nil && why == s.core.Incomplete(p.UID):
+		case g != nil && why == s.core.Incomplete(p.UID()):
 			s.listHeld(g, why)
 		default:
 			s.report.addDecision(p, Pod{Message: why, Nodes: nodes}, false)
@@ -239,7 +239,7 @@ func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 // stubPod returns an object with only the fields needed for a deletion, because the full object may
 // have been released.
 func stubPod(p *cluster.Pod) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name(), UID: p.UID()}}
 }
 
 // gateReason returns the reason the pod may not be tried yet, or "" if it may: scheduling gates,
@@ -260,5 +260,5 @@ func (s *scheduler) gateReason(p *cluster.Pod) string {
 			return message
 		}
 	}
-	return s.core.Incomplete(p.UID)
+	return s.core.Incomplete(p.UID())
 }

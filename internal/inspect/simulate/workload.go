@@ -142,7 +142,9 @@ func (c *controllers) podsOf(l *workload.Workload) []*pod {
 	list := c.podsBy(c.workloads.table().MakersOf(l))
 	// Longer names first: of web-9 and web-10, the second has the higher ordinal.
 	if l.Kind.GroupKind() == rules.StatefulSet { // the highest ordinal first
-		slices.SortFunc(list, func(a, b *pod) int { return cmp.Or(cmp.Compare(len(b.Name), len(a.Name)), cmp.Compare(b.Name, a.Name)) })
+		slices.SortFunc(list, func(a, b *pod) int {
+			return cmp.Or(cmp.Compare(len(b.Name()), len(a.Name())), cmp.Compare(b.Name(), a.Name()))
+		})
 		return list
 	}
 
@@ -196,7 +198,7 @@ func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
 	c.scheduler.withdrawPod(p)
 	c.pods.forgetPod(p)
 	c.budgets.podGone(p.Namespace(), p.Class.Labels, p.Class.Controller.Reference())
-	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
+	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name(), Message: detail})
 }
 
 // deleteNamed deletes a pod or a workload by TYPE/NAME. Like kubectl delete, it deletes a
@@ -291,5 +293,5 @@ func (c *controllers) deletePod(p *pod) {
 	if p.NodeName != "" || !c.workloads.isWanted(p.object) {
 		return
 	}
-	c.endPod(&Departure{Namespace: p.Namespace(), Name: p.Name, Cause: ByDeletion, object: p.object})
+	c.endPod(&Departure{Namespace: p.Namespace(), Name: p.Name(), Cause: ByDeletion, object: p.object})
 }

@@ -76,7 +76,7 @@ func (c *Course) newFate(p *v1.Pod, now time.Time) *Fate {
 func (d *day) closeDay() {
 	d.course.Ended = d.now
 	for _, n := range d.core.View().Cluster.SortedNodes() {
-		if slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return d.course.Pods[p.UID] != nil }) {
+		if slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return d.course.Pods[p.UID()] != nil }) {
 			d.course.Nodes++
 		}
 	}

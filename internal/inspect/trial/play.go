@@ -88,7 +88,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	options := journal.CoreOptions(r.Header, profiles)
 	// Without this preference, choices among equal nodes would be random, and two courses would
 	// differ everywhere.
-	options.Prefer = func(p *cluster.Pod) string { return o.Known.nodes[p.UID] }
+	options.Prefer = func(p *cluster.Pod) string { return o.Known.nodes[p.UID()] }
 	core, err := cycle.New(options)
 	if err != nil {
 		return nil, err

@@ -217,7 +217,7 @@ func TestAnExtenderSparesPods(t *testing.T) {
 		if found.Node == nil {
 			return found.Message
 		}
-		return found.Node.Name + " " + found.Victims[0].Name
+		return found.Node.Name + " " + found.Victims[0].Name()
 	}
 	f.expect("preemption", preempts(), "n2 b1")
 
@@ -270,7 +270,7 @@ func TestAnAnswerAboutVictimsStandsForThese(t *testing.T) {
 		for _, at := range spared {
 			got = append(got, at.Node.Name)
 			for _, victim := range at.Victims {
-				got = append(got, victim.Name)
+				got = append(got, victim.Name())
 			}
 		}
 		f.expect("places left, and whether it was asked", strings.Join(append(got, f.taken()), " "), want)

@@ -194,7 +194,7 @@ func TestVictimsOfPreemptionAreToldByRemovePodAndAddPod(t *testing.T) {
 	f.expect("result", got, "0/1 nodes are available: 1 there is one of this color.")
 	f.taken()
 	found := f.decider.Preempt(a.Waiting)
-	if found.Node == nil || len(found.Victims) != 1 || found.Victims[0].Name != "red" {
+	if found.Node == nil || len(found.Victims) != 1 || found.Victims[0].Name() != "red" {
 		t.Fatalf("got %+v, want the red pod as the victim", found)
 	}
 	calls := f.taken()

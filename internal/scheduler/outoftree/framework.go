@@ -76,7 +76,7 @@ func (f *framework) memberSession(waiting *cluster.Pod) *session {
 	if f.group == nil {
 		return nil
 	}
-	y := f.group.members[waiting.UID]
+	y := f.group.members[waiting.UID()]
 	if y != nil && (f.current != y || y.waiting != waiting) {
 		y.waiting = waiting
 		f.group.restart(y)

@@ -325,7 +325,7 @@ func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error 
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(n.Pods, func(p *cluster.Pod) bool { return p.UID == pod.UID })
+	i := slices.IndexFunc(n.Pods, func(p *cluster.Pod) bool { return p.UID() == pod.UID })
 	if i < 0 {
 		return fmt.Errorf("pod %s/%s is not on node %q", pod.Namespace, pod.Name, node)
 	}

@@ -83,7 +83,7 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	}
 
 	waiting := y.waiting
-	if pod.UID != waiting.UID {
+	if pod.UID != waiting.UID() {
 		waiting = y.c.Pending(pod)
 	}
 
@@ -234,7 +234,7 @@ func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod 
 	defer done()
 	a := &scoring{c: y.c, ctx: context.WithValue(ctx, askingBack{}, true), state: own, pod: pod, waiting: y.waiting,
 		infos: nodes, totals: make([]fwk.NodePluginScores, len(nodes))}
-	if pod.UID != a.waiting.UID {
+	if pod.UID != a.waiting.UID() {
 		a.waiting = y.c.Pending(pod)
 	}
 

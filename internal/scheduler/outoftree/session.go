@@ -179,7 +179,7 @@ func (y *session) changePods(state *State, info *nodeInfo, gone []fwk.PodInfo, c
 // the node. Like upstream, a nominated pod has an empty node name in its spec.
 func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
 	for _, there := range y.snapshot.infos[y.snapshot.index[node]].pods {
-		if there.GetPod().UID == p.UID {
+		if there.GetPod().UID == p.UID() {
 			return there
 		}
 	}
@@ -202,7 +202,7 @@ func samePods(info *nodeInfo, n *cluster.Node) bool {
 func diffPods(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*cluster.Pod) {
 	there := make(map[types.UID]bool, len(n.Pods))
 	for _, p := range n.Pods {
-		there[p.UID] = true
+		there[p.UID()] = true
 	}
 	for _, p := range info.pods {
 		if !there[p.GetPod().UID] {
@@ -211,7 +211,7 @@ func diffPods(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*clus
 		delete(there, p.GetPod().UID)
 	}
 	for _, p := range n.Pods {
-		if there[p.UID] {
+		if there[p.UID()] {
 			come = append(come, p)
 		}
 	}

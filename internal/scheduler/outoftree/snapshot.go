@@ -201,7 +201,7 @@ func (s *snapshot) listNominated(store *Store, c *cluster.Cluster) {
 	s.nominated = map[string][]fwk.PodInfo{}
 	for _, n := range c.NominatedNodes() {
 		for _, p := range n.Nominated {
-			k := store.pods[p.UID]
+			k := store.pods[p.UID()]
 			if k == nil {
 				k = &known{info: newPodInfo(p.Object())}
 			}

@@ -244,7 +244,7 @@ func (s *Store) Spare() {
 func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k := s.pods[p.UID]; k != nil {
+	if k := s.pods[p.UID()]; k != nil {
 		return k.info
 	}
 	return newPodInfo(p.Object())
@@ -254,7 +254,7 @@ func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 // the binding is in flight and the API does not show it yet, as in kube-scheduler's cache of
 // assumed pods.
 func (s *Store) placedInfo(p *cluster.Pod, node string) *podInfo {
-	k := s.pods[p.UID]
+	k := s.pods[p.UID()]
 	switch {
 	case k == nil:
 		pod := p.Object()

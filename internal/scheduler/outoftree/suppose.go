@@ -44,10 +44,10 @@ func (s *supposition) holdPods(n *cluster.Node, info fwk.NodeInfo) {
 		wanted[string(p.GetPod().UID)] = p.GetPod()
 	}
 	for _, p := range slices.Clone(n.Pods) {
-		if _, stays := wanted[string(p.UID)]; !stays {
+		if _, stays := wanted[string(p.UID())]; !stays {
 			s.removePod(p)
 		}
-		delete(wanted, string(p.UID))
+		delete(wanted, string(p.UID()))
 	}
 	for _, p := range info.GetPods() {
 		if pod := wanted[string(p.GetPod().UID)]; pod != nil {
@@ -63,7 +63,7 @@ func (s *supposition) applyMove(m move) {
 	if n == nil {
 		return
 	}
-	i := slices.IndexFunc(n.Pods, func(p *cluster.Pod) bool { return p.UID == m.pod.UID })
+	i := slices.IndexFunc(n.Pods, func(p *cluster.Pod) bool { return p.UID() == m.pod.UID })
 	switch {
 	case m.there && i < 0:
 		s.addGuest(m.pod, n)
@@ -75,12 +75,12 @@ func (s *supposition) applyMove(m move) {
 // removePod removes a pod from its node until undoAll.
 func (s *supposition) removePod(p *cluster.Pod) {
 	n := p.Node
-	if s.c.Pod(p.UID) != p { // it is only a guest
+	if s.c.Pod(p.UID()) != p { // it is only a guest
 		s.c.Leave(p)
 		s.back = append(s.back, func() { s.c.Visit(p, n) })
 		return
 	}
-	s.c.RemovePod(p.UID)
+	s.c.RemovePod(p.UID())
 	s.back = append(s.back, func() { s.c.Place(p, n) })
 }
 

@@ -288,10 +288,10 @@ func (c *chaos) dump() {
 	for _, n := range c.s.core.View().Cluster.SortedNodes() {
 		c.Logf("%s: %d of %d", n.Name, n.Requested.MilliCPU, n.Size.MilliCPU)
 		for _, p := range n.Pods {
-			c.Logf("  has %s, %d, priority %d, leaves: %t", p.UID, p.Class.Requests.MilliCPU, p.Class.Priority, p.Terminating)
+			c.Logf("  has %s, %d, priority %d, leaves: %t", p.UID(), p.Class.Requests.MilliCPU, p.Class.Priority, p.Terminating)
 		}
 		for _, p := range n.Nominated {
-			c.Logf("  kept for %s, %d, priority %d", p.UID, p.Class.Requests.MilliCPU, p.Class.Priority)
+			c.Logf("  kept for %s, %d, priority %d", p.UID(), p.Class.Requests.MilliCPU, p.Class.Priority)
 		}
 	}
 	for item := range c.s.core.View().Queue.Each {

@@ -128,7 +128,7 @@ func (e *engine) placeTask(t *Task) (node string, gpus []share, err error) {
 func (e *engine) placeOn(p *cluster.Pod, n *cluster.Node) error {
 	for _, r := range e.profile.Reservers {
 		if _, err := r.Reserve(e.cluster, p, n); err != nil {
-			return fmt.Errorf("%s on %s: %w", p.Name, n.Name, err)
+			return fmt.Errorf("%s on %s: %w", p.Name(), n.Name, err)
 		}
 	}
 	if p.Devices == nil {

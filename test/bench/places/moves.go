@@ -140,7 +140,7 @@ func (m *mover) listMoves(p *cluster.Pod, least int64) (list []move) {
 		}
 	}
 	slices.SortFunc(list, func(a, b move) int {
-		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(m.numbers[a.leaves.UID], m.numbers[b.leaves.UID]))
+		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(m.numbers[a.leaves.UID()], m.numbers[b.leaves.UID()]))
 	})
 	return list
 }
@@ -187,7 +187,7 @@ type exchangeList struct {
 // costElsewhere returns the decrease in worth of the node that the engine chooses for a copy of the
 // pod.
 func (m *mover) costElsewhere(v *cluster.Pod) int64 {
-	next := m.cluster.Pending(m.objects[v.UID])
+	next := m.cluster.Pending(m.objects[v.UID()])
 	d := m.decider.Decide(next)
 	if d.Node == nil {
 		const never = 1 << 60
@@ -211,17 +211,17 @@ func (m *mover) allowsNode(p *cluster.Pod, n *cluster.Node) bool {
 // makeMove removes a task from its node and places the pod there. If the engine then finds no other
 // node for the task, makeMove restores the previous state and returns false.
 func (m *mover) makeMove(v, p *cluster.Pod) bool {
-	from, next := v.Node, m.cluster.Pending(m.objects[v.UID])
-	m.cluster.RemovePod(v.UID)
+	from, next := v.Node, m.cluster.Pending(m.objects[v.UID()])
+	m.cluster.RemovePod(v.UID())
 	m.touched[from]++
 	came := p == nil || m.placeOn(p, from) == nil
 	if d := m.decider.Decide(next); came && d.Node != nil && d.Node != from && m.placeOn(next, d.Node) == nil {
-		m.moves = append(m.moves, Moved{m.arrived, m.numbers[v.UID], Placement{next.Name, d.Node.Name, m.sharesOf(next)}})
+		m.moves = append(m.moves, Moved{m.arrived, m.numbers[v.UID()], Placement{next.Name(), d.Node.Name, m.sharesOf(next)}})
 		return true
 	}
 
 	if p != nil && came {
-		m.cluster.RemovePod(p.UID)
+		m.cluster.RemovePod(p.UID())
 		p.SetNodeName("")
 		p.SetDevices(nil)
 	}
