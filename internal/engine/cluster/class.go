@@ -76,7 +76,7 @@ type Demand struct {
 
 // MostBulk bounds the total bulk of the classes retained by a data structure, because their pods
 // may have been deleted. Classes of usual size have a bulk of 0.
-const MostBulk = 8 << 20
+const MostBulk = 2 << 20
 
 // newPodClass creates the class of a pod with the given key. It retains parts of the pod object,
 // which must not be modified afterwards. shared provides values already used by other classes.

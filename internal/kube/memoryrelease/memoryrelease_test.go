@@ -52,6 +52,8 @@ func TestOnlyAtRest(t *testing.T) {
 		}
 		locked(func() { now.cycles, now.held = now.cycles+1, 130<<20 })
 		after(time.Hour, 5, "when little is held")
+		locked(func() { now.made += now.live/4 + leastExcess })
+		after(time.Hour, 6, "after large allocations since the last cycle")
 		cancel()
 	})
 }
