@@ -185,23 +185,26 @@ func (ca *cache) patience() int {
 }
 
 // makeRanking returns a ranking for a plan. In a large cluster, it takes over the ranking of other
-// classes if that has the same groups, and has not been used for a while.
+// classes if that has the same buckets, and has not been used for a while. After Decider.KeepFor, it
+// also takes over a ranking that was used by the previous decision.
 //
 // For example, the pods of an app spread over zones, and then those of another app. The nodes of a
 // zone are a group for both, so only the pods in each zone are counted again.
 func (ca *cache) makeRanking(key rankingKey, pl *plan) *ranking {
 	found, wait := ca.oldest(func(r *ranking) bool { return r.suits(key, pl) }), uint64(ca.patience())
-	if found == nil || wait == 0 || ca.meter.Clock-found.used < wait {
-		return newRanking(ca.ix, &ca.space, pl)
+	if ca.idle > idle {
+		wait = 1
 	}
-	if found.catchUp(); !found.suits(key, pl) { // a rebuild may have grouped the nodes in another way
-		return newRanking(ca.ix, &ca.space, pl)
+	if found != nil && wait > 0 && ca.meter.Clock-found.used >= wait {
+		if found.catchUp(); found.suits(key, pl) { // a rebuild may have grouped the nodes in another way
+			r := *found
+			ca.dropRanking(found)
+			r.weight = 0
+			r.countAnew(pl)
+			return &r
+		}
 	}
-	r := *found
-	ca.dropRanking(found)
-	r.weight = 0
-	r.countAnew(pl)
-	return &r
+	return newRanking(ca.ix, &ca.space, pl)
 }
 
 // candidatesFor returns the victims cached for the classes of a ranking.

@@ -42,17 +42,18 @@ func (r *ranking) countTallies() {
 	r.counted.inDomains = r.domainChanges()
 }
 
-// suits reports whether the nodes have the same groups and buckets for a plan with this key: it
-// differs only in the pods selected by spread constraints that group nodes by domain.
+// suits reports whether the nodes have the same statics and buckets for a plan with this key: it
+// differs only in the pods selected by spread constraints.
 func (r *ranking) suits(key rankingKey, p *plan) bool {
 	before, now := r.plan.example.Class, p.example.Class
 	inputs, _, _ := strings.Cut(key.signature, "\n")
-	return strings.HasPrefix(r.key.signature, inputs+"\n") && r.plan.scoreKey == p.scoreKey &&
-		before.Demand == now.Demand && before.Priority == now.Priority && before.Target() == now.Target() &&
+	return before.Demand == now.Demand && len(r.tallies) > 0 &&
+		strings.HasPrefix(r.key.signature, inputs+"\n") && r.plan.scoreKey == p.scoreKey &&
+		before.Priority == now.Priority && before.Target() == now.Target() &&
 		before.Simple && now.Simple && before.Bulk+now.Bulk == 0 &&
-		!p.perNode && len(p.asked)+len(p.askedScores) == 0 && len(r.tallies) > 0 &&
+		!p.perNode && len(p.asked)+len(p.askedScores) == 0 &&
 		slices.EqualFunc(r.tallies, p.tallies, func(t *tally, other tallyPlan) bool {
-			return t.purpose <= spreadSoft && t.purpose == other.purpose && !t.byCount && t.topology.key == other.key &&
+			return t.purpose <= spreadSoft && t.purpose == other.purpose && t.topology.key == other.key &&
 				t.constraint.NodeAffinityPolicy == other.constraint.NodeAffinityPolicy &&
 				t.constraint.NodeTaintsPolicy == other.constraint.NodeTaintsPolicy
 		})
@@ -62,12 +63,20 @@ func (r *ranking) suits(key rankingKey, p *plan) bool {
 func (r *ranking) countAnew(p *plan) {
 	r.plan = p
 	r.counted.effects, r.counted.look, r.counted.latest = map[[2]uint64][]effect{}, [2]uint64{}, nil
+	before := make([][]int64, len(r.tallies))
 	for k, t := range r.tallies {
 		t.constraint, t.self, t.total = p.tallies[k].constraint, p.tallies[k].self, 0
-		clear(t.count)
+		before[k], t.count = t.count, make([]int64, len(t.count))
 		t.levels, t.lowest = append(t.levels[:0], int32(t.present)), 0
 	}
 	r.countPods()
+	for k, t := range r.tallies {
+		for domain, n := range before[k] {
+			if t.byCount && t.count[domain] != n {
+				t.topology.eachNode(int32(domain), r.regroupNode)
+			}
+		}
+	}
 }
 
 // sumUp merges the tallies of foreign terms into one per purpose, if the plan has too many

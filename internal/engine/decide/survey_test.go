@@ -329,4 +329,15 @@ func TestRankingsAreTakenOver(t *testing.T) {
 	if len(d.cache.rankings) != 2 {
 		t.Errorf("two apps in turn have %d rankings, want 2", len(d.cache.rankings))
 	}
+
+	// A planner of moves decides the classes in turn, and each takes over the same ranking.
+	d = New(c, plugins.Default(), 1)
+	d.KeepFor(2 * idle)
+	for range 20 {
+		decide("a")
+		decide("b")
+	}
+	if len(d.cache.rankings) != 1 || d.cache.using.rebuilds != 1 {
+		t.Errorf("%d rankings, the last one built %d times; want one built once", len(d.cache.rankings), d.cache.using.rebuilds)
+	}
 }
