@@ -28,6 +28,8 @@ type search struct {
 	moves      []Move
 	start      []int64  // the gauges at the beginning
 	closed     []string // nodes that were closed at the beginning
+	newly      []string // result of newlyClosed, valid if newlyAsOf equals closures.nodeChanges
+	newlyAsOf  int
 	stays      map[*pod]stayed
 	nodeStays  map[string]Stay
 	idle       []string           // reasons of goals without work

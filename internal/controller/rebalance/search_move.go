@@ -47,9 +47,13 @@ func dropUntilUndone[K comparable, V any](w *world, said map[K]V, of K) {
 }
 
 // newlyClosed returns the nodes closed by the search so far, excluding nodes closed before the
-// plan.
+// plan. Moves share the list, which must not be modified.
 func (s *search) newlyClosed() []string {
-	return slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
+	if changes := s.w.closures.nodeChanges; s.newlyAsOf != changes {
+		s.newlyAsOf = changes
+		s.newly = slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
+	}
+	return s.newly
 }
 
 // recordMove appends a move and counts it. from is the node to which the move is charged.
