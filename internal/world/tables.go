@@ -198,11 +198,7 @@ func (w *World) Same(object metav1.Object) (same metav1.Object, ok bool) {
 // The world may be changed during the iteration.
 func All[T metav1.Object](w *World) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		t := w.tables[reflect.TypeFor[T]()]
-		if t == nil {
-			return
-		}
-		for _, object := range t.objects() {
+		for _, object := range listOf[T](w) {
 			if !yield(object.(T)) {
 				return
 			}
@@ -210,14 +206,21 @@ func All[T metav1.Object](w *World) iter.Seq[T] {
 	}
 }
 
+// Has reports whether there is an object of a kind.
+func Has[T metav1.Object](w *World) bool { return len(listOf[T](w)) > 0 }
+
+// listOf returns the objects of a kind; see table.objects.
+func listOf[T metav1.Object](w *World) []metav1.Object {
+	if t := w.tables[reflect.TypeFor[T]()]; t != nil {
+		return t.objects()
+	}
+	return nil
+}
+
 // InNamespace yields the objects of a kind in one namespace, by name, like All.
 func InNamespace[T metav1.Object](w *World, namespace string) iter.Seq[T] {
 	return func(yield func(T) bool) {
-		t := w.tables[reflect.TypeFor[T]()]
-		if t == nil {
-			return
-		}
-		list := t.objects()
+		list := listOf[T](w)
 		first, _ := slices.BinarySearchFunc(list, namespace, func(o metav1.Object, namespace string) int {
 			return cmp.Compare(o.GetNamespace(), namespace)
 		})

@@ -65,7 +65,7 @@ func (plan *Plan) After(state *State) *State {
 func (plan *Plan) movesClaims(state *State) bool {
 	mayClaimIt := func(namespace, name string, uid types.UID) bool {
 		p := state.pod(namespace, name, uid)
-		return p != nil && mayClaim(p)
+		return p != nil && mayClaim(p, state)
 	}
 	return slices.ContainsFunc(plan.Moves, func(m Move) bool { return mayClaimIt(m.Namespace, m.Name, m.UID) }) ||
 		slices.ContainsFunc(plan.Arrivals, func(a Arrival) bool { return mayClaimIt(a.Namespace, a.Name, a.UID) })

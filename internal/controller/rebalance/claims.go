@@ -130,14 +130,15 @@ func claimsVolumes(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
-// mayClaim reports whether a pod may claim volumes or devices. Any extended resource may be backed
-// by devices. A false positive is harmless: After then carries out the plan with claims, at a
-// higher cost and with the same result.
-func mayClaim(p *v1.Pod) bool {
+// mayClaim reports whether a pod may claim volumes or devices. If the state has device classes or
+// claims, any extended resource may be backed by devices. A false positive is harmless: After then
+// carries out the plan with claims, at a higher cost and with the same result.
+func mayClaim(p *v1.Pod, state *State) bool {
 	extended := slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
 		return rules.Any(maps.Keys(c.Resources.Requests), cluster.IsScalar)
 	})
-	return extended || len(p.Spec.ResourceClaims) > 0 || claimsVolumes(p)
+	return len(p.Spec.ResourceClaims) > 0 || claimsVolumes(p) ||
+		extended && (objects.Has[*resourcev1.DeviceClass](state.World) || objects.Has[*resourcev1.ResourceClaim](state.World))
 }
 
 // namesHolds names the kinds of claims keeping a pod on the node where they are bound.

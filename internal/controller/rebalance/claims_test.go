@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/world"
 )
 
 // The volume and device drivers of these worlds.
@@ -212,6 +213,27 @@ func misclaimed(s *rebalance.State) (wrong []string) {
 // claimed reports whether a pod has device claims or ephemeral volumes.
 func claimed(p *v1.Pod) bool {
 	return len(p.Spec.ResourceClaims) > 0 || slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil })
+}
+
+// TestExtendedResourcesMayBeDevices verifies that the state reached by a plan has a claim for a
+// moved pod that requests an extended resource, if a device class provides it.
+func TestExtendedResourcesMayBeDevices(t *testing.T) {
+	s := &rebalance.State{AsOf: begin, World: world.Open(nil)}
+	for _, line := range []string{"node n1 devices=1 taint=a:NoSchedule", "node n2 devices=1", "pod a-1 on=n1 owner=ReplicaSet/a"} {
+		for _, o := range object(t, line) {
+			switch o := o.(type) {
+			case *resourcev1.DeviceClass:
+				o.Spec.ExtendedResourceName = new("example.com/gpu")
+			case *v1.Pod:
+				o.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1")
+			}
+			put(s, o)
+		}
+	}
+	plan := rebalance.Make(s, &rebalance.Policy{Goals: []rebalance.Goal{*rebalance.OwnGoal("heal", 0)}}, rebalance.Options{Profiles: profiles(t, "")})
+	if claims := slices.Collect(world.All[*resourcev1.ResourceClaim](plan.After(s).World)); len(plan.Moves) != 1 || len(claims) != 1 {
+		t.Errorf("moves %v, claims %v", plan.Moves, claims)
+	}
 }
 
 // stores draws the volumes and devices of nodes, and gives them to pods on these nodes.
