@@ -148,9 +148,11 @@ func (q *Question) ReadWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 // have the time of its end.
 func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-		if q.ForPlans { // whose worlds follow each other: a fifth less memory for a tenth more time
+		switch debug.SetGCPercent(gcPercent); {
+		case q.ForPlans: // whose worlds follow each other: a fifth less memory for a tenth more time
 			debug.SetGCPercent(gcPercent / 4)
+		case q.DropManagedFields: // plans of moves, whose worlds follow each other as well
+			debug.SetGCPercent(gcPercent * 5 / 8)
 		}
 	}
 	q.Meter.Begin(cmd.ErrOrStderr(), "reading")
