@@ -38,7 +38,8 @@ const (
 func Make(state *State, policy *Policy, options Options) *Plan {
 	// An empty Placing means [Exact].
 	options.Placing = cmp.Or(options.Placing, Exact)
-	if !hasPending(state) {
+	// A pod counts as pending even if no node fits it.
+	if !rules.Any(objects.All[*v1.Pod](state.World), func(p *v1.Pod) bool { return p.Spec.NodeName == "" }) {
 		return planSettled(state, policy, options)
 	}
 	// Pending pods that fit are placed by a search without goals, and the policy is applied to the
@@ -48,12 +49,6 @@ func Make(state *State, policy *Policy, options Options) *Plan {
 	plan := planSettled(first.After(state), policy, options)
 	plan.Arrivals = append(first.Arrivals, plan.Arrivals...)
 	return plan
-}
-
-// hasPending reports whether any pod of the state lacks a node. If none does, the search without
-// goals is skipped. A pod counts even if no node fits it.
-func hasPending(state *State) bool {
-	return rules.Any(objects.All[*v1.Pod](state.World), func(p *v1.Pod) bool { return p.Spec.NodeName == "" })
 }
 
 // planSettled plans for a state without pending pods that fit.

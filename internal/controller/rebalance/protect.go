@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/internal/world/workload"
@@ -287,10 +286,4 @@ func (pt *protections) whyRolling(l *workload.Workload) string {
 		return fmt.Sprintf("its %s %s", l.Kind.Kind, why)
 	}
 	return ""
-}
-
-// fitsNode reports whether the evictor allows a successor on a node. The scheduler ignores the
-// policy's nodeSelector, so the successor may still land elsewhere; then the move is not proved.
-func (e *Evictor) fitsNode(n *cluster.Node) bool {
-	return !e.NodeFit || e.Targets == nil || e.Targets.Matches(n)
 }

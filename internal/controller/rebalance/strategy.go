@@ -122,9 +122,13 @@ func (st *strategy) moveRequirements() requirements {
 }
 
 // landingFilter returns the filter of nodes for successors: nodes must be allowed by the evictor
-// and by the strategy.
+// and by the strategy. The scheduler ignores the policy's nodeSelector, so the successor may still
+// land elsewhere; then the move is not proved.
 func (st *strategy) landingFilter() func(n *cluster.Node) bool {
-	return func(n *cluster.Node) bool { return st.Evictor.fitsNode(n) && (st.only == nil || st.only(n)) }
+	e := st.Evictor
+	return func(n *cluster.Node) bool {
+		return (!e.NodeFit || e.Targets == nil || e.Targets.Matches(n)) && (st.only == nil || st.only(n))
+	}
 }
 
 // removalGain returns the amount by which removing the pod lowers a gauge. The world is unchanged

@@ -346,12 +346,6 @@ type sharedEffort struct {
 	used uint64 // decider's clock at the last use
 }
 
-// costsMore reports whether the sums of a base have cost more than they saved: adding or removing a
-// pod with foreign terms moves all nodes of its domains.
-func (b *base) costsMore() bool {
-	return b.effort != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
-}
-
 // inclusionFor returns the inclusion set for the constraint of a tally; keys lists the keys of all
 // hard constraints.
 func (b *base) inclusionFor(pl *plan, t *tallyPlan, topology *topology, keys []*topology) *inclusionSet {

@@ -58,7 +58,9 @@ func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {
 
 	const few = 32
 	known.used, known.soon = ca.meter.Clock, ca.meter.Clock-known.used <= few
-	if b := known.base; b != nil && b.costsMore() {
+	// Drop a base if its sums have cost more than they saved: adding or removing a pod with foreign
+	// terms moves all nodes of its domains.
+	if b := known.base; b != nil && b.effort != nil && b.moved > 8*len(b.at)+b.served*ca.limits.BaseGroups {
 		b.effort.work = 0
 		ca.dropBase(b.name)
 	}

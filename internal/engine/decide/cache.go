@@ -69,12 +69,6 @@ type member struct {
 	asked    uint64   // decider's clock at the last decision of the class
 }
 
-// seesFor reports whether the ranking counts new pods correctly for the class: its plan was made
-// either for this class, or after the last change of the terms.
-func (m *member) seesFor(class *cluster.PodClass) bool {
-	return m.plan.example.Class == class || m.ranking.terms == m.ix.terms.version
-}
-
 // maxMembers bounds the number of remembered classes; many have a single pod and never recur.
 const maxMembers = 1 << 14
 
@@ -131,7 +125,9 @@ func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
 	if m != nil && m.versions.images != now.images && !m.dropped && (ca.planner.scoreKey == nil || ca.planner.scoreKey(p) == m.plan.scoreKey) {
 		m.versions.images = now.images // the change does not concern images of the class
 	}
-	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
+	// A ranking counts new pods correctly for a class if its plan was made for this class, or after
+	// the last change of the terms.
+	if m != nil && m.versions == now && !m.dropped && (m.plan.example.Class == p.Class || m.ranking.terms == ca.ix.terms.version) {
 		m.terms = ca.ix.terms.version
 		m.asked = ca.meter.Clock
 		ca.noteUse(m.ranking)

@@ -106,11 +106,6 @@ func (c *candidates) countReasons(r *ranking) (reasons map[string]int, names []s
 	return reasons, names
 }
 
-// awaited returns a node with devices for the pod that are about to be released, or none.
-func (c *candidates) awaited() int32 {
-	return int32(slices.IndexFunc(c.byNode, func(k cost) bool { return k.why != nil && k.why.awaits }))
-}
-
 // refreshCosts recomputes the costs of the nodes changed since its last call, until the effort is
 // exhausted. The remaining nodes stay in unknown, and are not candidates until their costs are
 // computed.

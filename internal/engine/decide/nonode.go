@@ -4,6 +4,8 @@
 package decide
 
 import (
+	"slices"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -100,7 +102,8 @@ func (r *ranking) withoutVictims() Preemption {
 // preemptFrom refreshes the candidates and picks the cheapest one.
 func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left *effort.Budget, ahead plugins.LookAhead) Preemption {
 	known.refreshCosts(t, b, left)
-	if node := known.awaited(); node != none {
+	// Devices for the pod may be about to be released.
+	if node := slices.IndexFunc(known.byNode, func(k cost) bool { return k.why != nil && k.why.awaits }); node >= 0 {
 		return awaitDevices(d.c.Nodes[node])
 	}
 	best := known.cheapestNode(d.tie, d.preferredNode(t.p))

@@ -97,12 +97,6 @@ func (r *room) fits(room *cluster.Room) bool {
 		(r.memory <= 0 || r.memory <= room.Memory-room.RequestedMemory)
 }
 
-// isBounded reports whether the bounds of a box apply to the scores of this pod and of all pods
-// that differ only in the amounts.
-func (r *room) isBounded() bool {
-	return !r.skips && len(r.others) == 0
-}
-
 // scoreUnlimited returns the score of a node regardless of whether the node has enough room.
 func (r *room) scoreUnlimited(room *cluster.Room, balance int8) int16 {
 	if r.usual && room.CPU > 0 && room.Memory > 0 {

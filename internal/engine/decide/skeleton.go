@@ -108,8 +108,10 @@ func (pn *planner) newSkeleton(p *cluster.Pod) *skeleton {
 	}
 
 	pn.planRoom(pl)
+	// The bounds of a box apply to the scores of this pod and of all pods that differ only in the
+	// amounts, unless a scorer skips the pod or its score cannot be bounded.
 	sk.suits = pl.way == ranked && len(pl.asked)+len(pl.askedScores) == 0 && !pl.perNode && pl.onlyRoom() &&
-		pl.room.isBounded() && pl.maxRoom < maxBuckets
+		!pl.room.skips && len(pl.room.others) == 0 && pl.maxRoom < maxBuckets
 	return sk
 }
 

@@ -82,7 +82,8 @@ func victimsPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 // of a budget to be kept.
 func (b *budgets) accept(found *candidate) (*candidate, *refusal) {
 	if len(found.victims) == 0 {
-		return nil, &refusal{rejection: needsNoVictim(found.node)}
+		why := fmt.Sprintf("expected at least one victim pod on node %q", found.node.Name) // it has room after all
+		return nil, &refusal{rejection: &plugins.Rejection{Reasons: []string{why}}}
 	}
 	if b.keep && found.violations > 0 {
 		return nil, &refusal{rejection: budgetKept}
@@ -100,12 +101,6 @@ func lowerThan(p *cluster.Pod, n *cluster.Node) (lower []*cluster.Pod) {
 		}
 	}
 	return lower
-}
-
-// needsNoVictim returns the refusal of a node that was rejected earlier but has room for the pod
-// without a victim.
-func needsNoVictim(n *cluster.Node) *plugins.Rejection {
-	return &plugins.Rejection{Reasons: []string{fmt.Sprintf("expected at least one victim pod on node %q", n.Name)}}
 }
 
 // budgetKept is the refusal of a node where making room would violate a mandatory budget.

@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -143,9 +142,4 @@ func unschedulable(p *v1.Pod) string {
 		return ": " + c.Message
 	}
 	return ""
-}
-
-// graceOf returns the pod's grace period in seconds, with the API server's default.
-func graceOf(p *v1.Pod) int64 {
-	return ptr.Deref(p.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
 }

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -34,7 +35,7 @@ func (c *Core) start(m *rebalance.Move) {
 	c.move.known = c.cluster.podsOf(c.move.owner)
 	// A grace period is sent only if it differs from the pod's own, because an EvictionRequest has
 	// no field for it.
-	if m.Cost.GraceSeconds != graceOf(victim) {
+	if m.Cost.GraceSeconds != ptr.Deref(victim.Spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds) {
 		c.move.grace = &f.Cost.GraceSeconds
 	}
 
