@@ -181,8 +181,8 @@ func (ca *cache) patience() int {
 }
 
 // makeRanking returns a ranking for a plan. In a large cluster, it takes over the ranking of other
-// classes if that has the same buckets, and has not been used for a while. After Decider.KeepFor, it
-// also takes over a ranking that was used by the previous decision.
+// classes if that has the same buckets, and has not been used for a while. After Decider.KeepFor,
+// it also takes over a ranking that was used by the previous decision.
 //
 // For example, the pods of an app spread over zones, and then those of another app. The nodes of a
 // zone are a group for both, so only the pods in each zone are counted again.
