@@ -152,7 +152,7 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 		case q.ForPlans: // whose worlds follow each other: a fifth less memory for a tenth more time
 			debug.SetGCPercent(gcPercent / 4)
 		case q.DropManagedFields: // plans of moves, whose worlds follow each other as well
-			debug.SetGCPercent(gcPercent * 5 / 8)
+			debug.SetGCPercent(gcPercent / 2)
 		}
 	}
 	q.Meter.Begin(cmd.ErrOrStderr(), "reading")
