@@ -38,7 +38,7 @@ type judges struct {
 	outside  *plugins.Rejection // rejection of nodes that are not listed in only
 	names    []string
 	judges   []func(n *cluster.Node) *plugins.Rejection
-	static   int           // number of judges before the first one that reads the pods on nodes
+	static   int           // number of judges before the first one that reads pods or other objects
 	again    []func() bool // see plugins.Judge
 }
 
@@ -78,7 +78,7 @@ func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 
 	for i, judge := range asked {
 		if judge != nil {
-			if j.static == len(j.judges) && readsOf(profile.Filters[i], p)&plugins.Contents == 0 {
+			if j.static == len(j.judges) && readsOf(profile.Filters[i], p)&(plugins.Contents|plugins.Objects|plugins.Others) == 0 {
 				j.static++
 			}
 			j.names, j.judges = append(j.names, profile.Filters[i].Name()), append(j.judges, judge)

@@ -49,7 +49,7 @@ const (
 )
 
 // patience is the time without events after which a side is considered finished.
-const patience = 25 * time.Second
+const patience = 2 * time.Minute
 
 // fillCluster removes the taints of the last run, creates the further nodes of the scenario, and
 // creates the missing pods. Pods that the last run did not evict are kept.
@@ -253,7 +253,7 @@ func (o *observer) seePod(kind watch.EventType, _ *v1.Pod, now time.Time) {
 }
 
 // begins limits the time until the first eviction. Upstream needs 15 seconds on an idle machine.
-const begins = 90 * time.Second
+const begins = 10 * time.Minute
 
 // awaitGone waits until due pods have been deleted. After end, it gives up if no pod has been
 // deleted for the time patience or, before the first deletion, after the time begins.
