@@ -68,15 +68,20 @@ func decodeAs[T any](d *decoder, n int32, wanted, examples string, parse func(te
 	return value, ok
 }
 
-// decodeBool accepts all of YAML 1.1's boolean words, like kubectl.
-func decodeBool(d *decoder, n int32, v reflect.Value) {
-	if value, ok := decodeAs(d, n, "true or false", "", func(text string, typ scalarType) (value, ok bool) {
-		ok = typ == boolScalar
-		return ok && parseBool(text), ok
-	}); ok {
-		v.SetBool(value)
+// scalarPlan returns a function that decodes a scalar like decodeAs, and stores it by set.
+func scalarPlan[T any](wanted, examples string, parse func(string, scalarType) (T, bool), set func(reflect.Value, T)) decodeFunc {
+	return func(d *decoder, n int32, v reflect.Value) {
+		if value, ok := decodeAs(d, n, wanted, examples, parse); ok {
+			set(v, value)
+		}
 	}
 }
+
+// decodeBool accepts all of YAML 1.1's boolean words, like kubectl.
+var decodeBool = scalarPlan("true or false", "", func(text string, typ scalarType) (value, ok bool) {
+	ok = typ == boolScalar
+	return ok && parseBool(text), ok
+}, reflect.Value.SetBool)
 
 // decodeInt decodes integers of any width, and rejects values outside the field's range.
 func decodeInt(d *decoder, n int32, v reflect.Value) {
@@ -98,71 +103,48 @@ func decodeInt(d *decoder, n int32, v reflect.Value) {
 }
 
 // decodeFloat decodes any number.
-func decodeFloat(d *decoder, n int32, v reflect.Value) {
-	if value, ok := decodeAs(d, n, "a number", "", func(text string, typ scalarType) (float64, bool) {
-		// Infinities are numbers in YAML but not in JSON.
-		value, err := strconv.ParseFloat(formatNumber(text), 64)
-		return value, err == nil && (typ == intScalar || typ == floatScalar)
-	}); ok {
-		v.SetFloat(value)
-	}
-}
+var decodeFloat = scalarPlan("a number", "", func(text string, typ scalarType) (float64, bool) {
+	// Infinities are numbers in YAML but not in JSON.
+	value, err := strconv.ParseFloat(formatNumber(text), 64)
+	return value, err == nil && (typ == intScalar || typ == floatScalar)
+}, reflect.Value.SetFloat)
 
 // decodeBytes decodes base64, JSON's representation of bytes.
-func decodeBytes(d *decoder, n int32, v reflect.Value) {
-	if value, ok := decodeAs(d, n, "base64", "", func(text string, _ scalarType) ([]byte, bool) {
-		value, err := base64.StdEncoding.DecodeString(text)
-		return value, err == nil
-	}); ok {
-		v.SetBytes(value)
-	}
-}
+var decodeBytes = scalarPlan("base64", "", func(text string, _ scalarType) ([]byte, bool) {
+	value, err := base64.StdEncoding.DecodeString(text)
+	return value, err == nil
+}, reflect.Value.SetBytes)
 
 // decodeQuantity decodes a quantity, written as a number or as a string.
-func decodeQuantity(d *decoder, n int32, v reflect.Value) {
-	if value, ok := decodeAs(d, n, "a quantity", ", such as 100m, 2 or 1.5Gi", func(text string, typ scalarType) (resource.Quantity, bool) {
-		// Use the number sent by kubectl: 1_000 becomes 1000, and 1e3 becomes 1000.
-		if typ == intScalar || typ == floatScalar {
-			text = formatNumber(text)
-		}
-		value, err := quantity.Parse(text)
-		return value, err == nil && typ != boolScalar
-	}); ok {
-		*v.Addr().Interface().(*resource.Quantity) = value
+var decodeQuantity = scalarPlan("a quantity", ", such as 100m, 2 or 1.5Gi", func(text string, typ scalarType) (resource.Quantity, bool) {
+	// Use the number sent by kubectl: 1_000 becomes 1000, and 1e3 becomes 1000.
+	if typ == intScalar || typ == floatScalar {
+		text = formatNumber(text)
 	}
-}
+	value, err := quantity.Parse(text)
+	return value, err == nil && typ != boolScalar
+}, func(v reflect.Value, value resource.Quantity) { *v.Addr().Interface().(*resource.Quantity) = value })
 
 // decodeTime decodes times with seconds.
-func decodeTime(d *decoder, n int32, v reflect.Value) {
-	if value, ok := d.decodeTime(n, time.RFC3339); ok {
-		v.Addr().Interface().(*metav1.Time).Time = value
-	}
-}
+var decodeTime = timePlan(time.RFC3339, func(v reflect.Value, t time.Time) { v.Addr().Interface().(*metav1.Time).Time = t })
 
 // decodeMicroTime decodes times with microseconds, as in Leases.
-func decodeMicroTime(d *decoder, n int32, v reflect.Value) {
-	if value, ok := d.decodeTime(n, metav1.RFC3339Micro); ok {
-		v.Addr().Interface().(*metav1.MicroTime).Time = value
-	}
-}
+var decodeMicroTime = timePlan(metav1.RFC3339Micro,
+	func(v reflect.Value, t time.Time) { v.Addr().Interface().(*metav1.MicroTime).Time = t })
 
 // decodeDuration decodes durations in Go's format. A number without a unit is rejected, including
 // 0.
-func decodeDuration(d *decoder, n int32, v reflect.Value) {
-	if value, ok := decodeAs(d, n, "a duration", ", such as 30s, 5m or 1h30m", func(text string, typ scalarType) (time.Duration, bool) {
-		value, err := time.ParseDuration(text)
-		return value, err == nil && typ == stringScalar // a plain number lacks the unit
-	}); ok {
-		v.Addr().Interface().(*metav1.Duration).Duration = value
-	}
-}
+var decodeDuration = scalarPlan("a duration", ", such as 30s, 5m or 1h30m", func(text string, typ scalarType) (time.Duration, bool) {
+	value, err := time.ParseDuration(text)
+	return value, err == nil && typ == stringScalar // a plain number lacks the unit
+}, func(v reflect.Value, d time.Duration) { v.Addr().Interface().(*metav1.Duration).Duration = d })
 
-// decodeTime returns a time in the local zone, like unmarshalling JSON.
-func (d *decoder) decodeTime(n int32, layout string) (time.Time, bool) {
-	return decodeAs(d, n, "a time", ", such as "+layout, func(text string, typ scalarType) (time.Time, bool) {
+// timePlan decodes a time as one in the local zone, like unmarshalling JSON.
+func timePlan(layout string, set func(reflect.Value, time.Time)) decodeFunc {
+	return scalarPlan("a time", ", such as "+layout, func(text string, typ scalarType) (time.Time, bool) {
 		value, err := time.Parse(layout, text)
 		return value.Local(), err == nil && typ == stringScalar // resolveType classifies a plain date as a string
-	})
+	}, set)
 }
 
 // decodeIntOrString decodes a port or a percentage: a quoted number is a string.
