@@ -261,19 +261,12 @@ func collectFields(typ reflect.Type, index []int, fields map[string]*fieldPlan) 
 		case !field.IsExported() || name == "-":
 		case name == "" && (field.Anonymous || strings.Contains(options, "inline")):
 			collectFields(field.Type, at, fields)
+		case field.Name == "ManagedFields": // large, and irrelevant to a scheduler
+			fields[name] = &fieldPlan{index: at, number: len(fields), decode: func(*decoder, int32, reflect.Value) {}}
 		case name != "":
-			fields[name] = &fieldPlan{index: at, number: len(fields), decode: fieldDecoder(field)}
+			fields[name] = &fieldPlan{index: at, number: len(fields), decode: planOf(field.Type)}
 		}
 	}
-}
-
-// fieldDecoder returns the decode function of a field. It skips managed fields, which are large and
-// irrelevant to a scheduler.
-func fieldDecoder(field reflect.StructField) decodeFunc {
-	if field.Name == "ManagedFields" {
-		return func(*decoder, int32, reflect.Value) {}
-	}
-	return planOf(field.Type)
 }
 
 // suggestField returns a hint with the field probably meant: a name that differs only in case, or

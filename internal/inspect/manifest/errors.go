@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/berth-k8s/berth/internal/engine/config/document"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Error is a fault of the input. It prints as
@@ -55,11 +56,7 @@ type Errors []*Error
 
 // Error formats all errors, one per line.
 func (e Errors) Error() string {
-	lines := make([]string, len(e))
-	for i, err := range e {
-		lines[i] = err.Error()
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(rules.Mapped(e, (*Error).Error), "\n")
 }
 
 // fromValidation rewords an error of the API server's validation: the value first, then the allowed

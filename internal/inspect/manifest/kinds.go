@@ -301,16 +301,8 @@ func (s *Set) Newest() (newest time.Time) {
 
 	for _, p := range s.Pods {
 		later(p.CreationTimestamp)
-		later(conditionTime(p))
-	}
-	return newest
-}
-
-// conditionTime returns the time of the pod's latest condition change, or zero.
-func conditionTime(p *v1.Pod) (newest metav1.Time) {
-	for i := range p.Status.Conditions {
-		if t := p.Status.Conditions[i].LastTransitionTime; t.After(newest.Time) {
-			newest = t
+		for i := range p.Status.Conditions {
+			later(p.Status.Conditions[i].LastTransitionTime)
 		}
 	}
 	return newest

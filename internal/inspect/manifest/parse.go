@@ -41,7 +41,8 @@ type parser struct {
 	lenient bool
 	// namespace is the namespace of objects without one.
 	namespace string
-	// head is the head of the last List, and of has the kind and the version of its items.
+	// head is the head of the last List, and of has the kind and the version that a typed list,
+	// such as PodList, implies for its items; "" for a plain List with explicit kinds.
 	head string
 	of   [2]string
 }
@@ -76,8 +77,13 @@ func (p *parser) parseChunk(c chunk, order int32) []found {
 	}
 
 	if c.head != p.head { // once per List, because the search reads all of the head
-		p.head = c.head
-		p.of[0], p.of[1] = ofList(c.head)
+		p.head, p.of = c.head, [2]string{}
+		if m := kindOfItems.FindStringSubmatch(c.head); m != nil {
+			p.of[0] = m[1]
+		}
+		if m := versionOfItems.FindStringSubmatch(c.head); m != nil {
+			p.of[1] = m[1]
+		}
 	}
 	all := p.parseObjects(root, p.of, order)
 	// Lines identify objects in messages, unless all objects are on one line, as printed by kubectl
@@ -152,18 +158,6 @@ var (
 	kindOfItems    = regexp.MustCompile(`(?m)"?\bkind"?:\s*"?(\w+)List\b`)
 	versionOfItems = regexp.MustCompile(`(?m)"?\bapiVersion"?:\s*"?([\w./]+)`)
 )
-
-// ofList returns the kind and version that a typed list, such as PodList, implies for its items; ""
-// for a plain List with explicit kinds.
-func ofList(head string) (kind, apiVersion string) {
-	if m := kindOfItems.FindStringSubmatch(head); m != nil {
-		kind = m[1]
-	}
-	if m := versionOfItems.FindStringSubmatch(head); m != nil {
-		apiVersion = m[1]
-	}
-	return kind, apiVersion
-}
 
 // parseObject decodes, completes and validates one object.
 func (p *parser) parseObject(n int32, kindName, apiVersion string, order int32) found {

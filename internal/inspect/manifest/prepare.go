@@ -51,10 +51,7 @@ func preparePod(pod *v1.Pod) field.ErrorList {
 // prepareNamespace adds the label with the namespace's name, used by namespace selectors.
 func prepareNamespace(namespace *v1.Namespace) field.ErrorList {
 	if namespace.Name != "" {
-		if namespace.Labels == nil {
-			namespace.Labels = map[string]string{}
-		}
-		namespace.Labels[v1.LabelMetadataName] = namespace.Name
+		metav1.SetMetaDataLabel(&namespace.ObjectMeta, v1.LabelMetadataName, namespace.Name)
 	}
 	return rules.ValidateNamespace(namespace)
 }

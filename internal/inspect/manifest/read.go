@@ -140,7 +140,14 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 				return fs.SkipDir
 			case !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(file))):
 				files = append(files, file)
-				return onlyRegular(file)
+				// Opening a device or a FIFO, or a link to one, returns an error, because
+				// reading it might never end. Only paths named explicitly may be FIFOs, as
+				// from a shell's <(...).
+				f, err := owned.Open(file)
+				if err != nil {
+					return err
+				}
+				return f.Close()
 			}
 			return nil
 		})
@@ -153,17 +160,6 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 	}
 
 	return files, nil
-}
-
-// onlyRegular returns an error if a file in a folder is a device or a FIFO, or a link to one,
-// because reading it might never end. Only paths named explicitly may be FIFOs, as from a shell's
-// <(...).
-func onlyRegular(file string) error {
-	f, err := owned.Open(file)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 // reader runs three stages: one goroutine cuts files into batches of chunks, workers read the
