@@ -108,7 +108,10 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 			e.node.alter(after)
 			trial.Put(after)
 		case e.add != nil:
-			b.addNode(e)
+			trial.Put(e.add)
+			if csi := b.csiNodeLike(e); csi != nil {
+				trial.Put(csi)
+			}
 		case e.delete != nil:
 			removePods(trial, e.delete)
 		case e.set != nil:
@@ -153,14 +156,6 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 func runsOn(p *v1.Pod, n *cluster.Node) bool {
 	os, labelled := n.Lookup(v1.LabelOSStable)
 	return p.Spec.OS == nil || !labelled || string(p.Spec.OS.Name) == os
-}
-
-// addNode adds a node, and a CSINode with the volume limits of the node on which it is modelled.
-func (b *bench) addNode(e *edit) {
-	b.w.Trial().Put(e.add)
-	if csi := b.csiNodeLike(e); csi != nil {
-		b.w.Trial().Put(csi)
-	}
 }
 
 // csiNodeLike returns the CSINode of an added node; nil if the node on which it is modelled has

@@ -147,7 +147,11 @@ type explainer struct {
 func (e *explainer) explainPod(found simulate.Found) error {
 	out := e.out
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
-	e.lastDecision()
+	// Take the message from the condition, so that it works with any scheduler. Its time is the
+	// last transition of the condition, rather than the last attempt.
+	if c := rules.PodCondition(&e.object.Status, v1.PodScheduled); c != nil {
+		out.LastDecision = &LastDecision{At: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
+	}
 	e.adoptDecision()
 	switch {
 	case rules.IsTerminal(e.object):
@@ -160,8 +164,12 @@ func (e *explainer) explainPod(found simulate.Found) error {
 		return nil
 	case e.object.DeletionTimestamp != nil:
 		out.State = Terminating
-		since, grace := deletionOf(e.object)
-		on := ""
+		// deletionTimestamp is the time of the request plus the grace period.
+		since, grace, on := e.object.DeletionTimestamp.Time, "", ""
+		if seconds := e.object.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
+			d := time.Duration(*seconds) * time.Second
+			since, grace = since.Add(-d), ", with a grace period of "+answer.Duration(d)
+		}
 		if node := e.object.Spec.NodeName; node != "" {
 			on = " on " + node
 		}
@@ -178,17 +186,6 @@ func (e *explainer) explainPod(found simulate.Found) error {
 	}
 
 	return e.explainPending(profile)
-}
-
-// deletionOf returns when the deletion of a pod began, and its grace period as a text to append.
-// The API only stores the end: deletionTimestamp is the time of the request plus the grace period.
-func deletionOf(p *v1.Pod) (since time.Time, grace string) {
-	since = p.DeletionTimestamp.Time
-	if seconds := p.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
-		d := time.Duration(*seconds) * time.Second
-		since, grace = since.Add(-d), ", with a grace period of "+answer.Duration(d)
-	}
-	return since, grace
 }
 
 // leavingFor returns why a pod is being deleted, according to its condition DisruptionTarget; empty
@@ -218,15 +215,6 @@ func (e *explainer) whyStays() (text string) {
 		text += fmt.Sprintf(" The API keeps it until its finalizers are removed: %s.", strings.Join(finalizers, ", "))
 	}
 	return text
-}
-
-// lastDecision adopts the scheduler's message from the pod's condition PodScheduled, so it works
-// with any scheduler. Its time is the last transition of the condition, rather than the last
-// attempt.
-func (e *explainer) lastDecision() {
-	if c := rules.PodCondition(&e.object.Status, v1.PodScheduled); c != nil {
-		e.out.LastDecision = &LastDecision{At: c.LastTransitionTime, Reason: c.Reason, Message: c.Message}
-	}
 }
 
 // explainPlaced explains why the pod is on its node by evaluating it as a pending pod now. The

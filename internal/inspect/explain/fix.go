@@ -120,27 +120,11 @@ func (f *fixer) proposedBy(by plugins.Proposer, nodes []*cluster.Node) (edits []
 
 // unmet holds the requirements of a node affinity term that a node does not meet. Terms are
 // alternatives, so the term with the fewest such requirements is chosen. A nil *unmet means that
-// node affinity needs no change; its methods accept nil.
+// node affinity needs no change.
 type unmet struct {
 	// term is the index of the term.
 	term         int
 	requirements []v1.NodeSelectorRequirement
-}
-
-// unmetKey returns equal keys for nodes that do not meet the same requirements of the same term.
-func (u *unmet) unmetKey() string {
-	if u == nil {
-		return ""
-	}
-	return fmt.Sprint(u.term) + u.requirementText()
-}
-
-// editSize returns the size added to a change by dropping the requirements.
-func (u *unmet) editSize() int {
-	if u == nil {
-		return 0
-	}
-	return 5 * len(u.requirements)
 }
 
 // requirementText lists the requirements in manifest notation.

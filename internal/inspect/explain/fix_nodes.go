@@ -166,7 +166,10 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 		// The pod requires both the node selector and the node affinity, so one edit relaxes both.
 		missing := plugins.MissingLabels(f.pod, v.node)
 		terms := f.unmetTerm(v)
-		key := strings.Join(missing, ",") + "|" + terms.unmetKey()
+		key := strings.Join(missing, ",")
+		if terms != nil {
+			key += fmt.Sprint("|", terms.term, terms.requirementText())
+		}
 		if seen[key] || len(missing) == 0 && terms == nil {
 			continue
 		}
@@ -175,6 +178,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 		}
 		var drops alterations
 		var words []string
+		size := 15 + 5*len(missing)
 		if len(missing) > 0 {
 			words = append(words, "drop the node selector "+strings.Join(missing, ", "))
 			// Labels are formatted as key=value; the selector is indexed by key.
@@ -188,9 +192,9 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 		if terms != nil {
 			words = append(words, "drop "+terms.requirementText()+" from the required node affinity")
 			drops = append(drops, terms.dropFrom)
+			size += 5 * len(terms.requirements)
 		}
-		edits = append(edits, f.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), 15+5*len(missing)+
-			terms.editSize(), drops.alter))
+		edits = append(edits, f.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), size, drops.alter))
 		// Alternatively, propose a node that meets the requirements.
 		if e := f.labelledNode(v, missing, terms); e != nil {
 			edits = append(edits, e)

@@ -80,8 +80,8 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
 	// Pod-level requests take precedence over requests of containers.
-	if requests := podLevel(f.object); requests != nil {
-		if have := rules.Amount(short.Name, requests[short.Name]); have > excess {
+	if own := f.object.Spec.Resources; own != nil && len(own.Requests) > 0 {
+		if have := rules.Amount(short.Name, own.Requests[short.Name]); have > excess {
 			to := roundAmount(short.Name, have-excess)
 			return fmt.Sprintf("lower the pod's %s request from %s to %s", short.Name, short.Text(have), to), func(p *v1.Pod) {
 				setAmount(p.Spec.Resources, short.Name, *to)
@@ -182,14 +182,6 @@ func (f *fixer) lowerLimits(lower *edit) *edit {
 		return nil
 	}
 	return e
-}
-
-// podLevel returns the pod-level requests; nil if unset.
-func podLevel(p *v1.Pod) v1.ResourceList {
-	if p.Spec.Resources == nil || len(p.Spec.Resources.Requests) == 0 {
-		return nil
-	}
-	return p.Spec.Resources.Requests
 }
 
 // setAmount sets a request, and also the limit if both must be equal: for devices and other

@@ -304,18 +304,6 @@ func (v *verdict) rejectedBy(plugin string) bool {
 	return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
 }
 
-// causesOf lists the plugins rejecting the node. Plugins with the same cause, such as a cordon that
-// is also a taint, count once: one change resolves both.
-func (v *verdict) causesOf(profile *plugins.Profile, p *cluster.Pod) []string {
-	var names []string
-	for _, r := range v.rejections {
-		if name, _ := causeOf(profile, p, v.node, r.plugin); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // causeOf returns the name under which a plugin's rejection of a node counts: the plugin itself, or
 // another filter of the profile that rejects the node for the same cause. own reports whether to
 // try the plugin's own fixes.

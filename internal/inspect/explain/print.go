@@ -56,8 +56,13 @@ func (p printer) printExplanation(e *Explanation) {
 		p.printPreemption(e)
 	}
 	// The live scheduler's queue, if requested, replaces this one.
-	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
-		p.printQueue(e.Queue)
+	if q := e.Queue; q != nil && (e.Decision == nil || e.Decision.Queue == nil) {
+		p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
+		// Without rejections, the pod waits only for its turn.
+		if len(q.Wakes) > 0 {
+			p.Line("It is retried when one of these happens, and after five minutes at the latest:")
+		}
+		p.printWakes(q.Wakes)
 	}
 
 	if e.Decision != nil {
@@ -94,28 +99,19 @@ func (p printer) printEviction(e *Eviction) {
 			answer.Duration(e.In.Duration()), e.Taint, e.Device, e.Since.UTC().Format("15:04:05Z"))
 		return
 	}
+	tolerated := ", which it does not tolerate"
+	if seconds := e.TolerationSeconds; seconds != nil {
+		tolerated = ", which it tolerates for " + answer.Duration(time.Duration(*seconds)*time.Second)
+	}
 	p.Line("\nIt has to leave at %s, in %s, because of the taint %s, there since %s%s.",
 		e.Due.UTC().Format("2006-01-02 15:04:05Z"), answer.Duration(e.In.Duration()), e.Taint,
-		e.Since.UTC().Format("15:04:05Z"), toleratedText(e.TolerationSeconds))
+		e.Since.UTC().Format("15:04:05Z"), tolerated)
 	p.Line("What would let it stay:")
 	for _, c := range e.Cancel {
-		p.printChange("  - ", &c)
-	}
-}
-
-// toleratedText describes the toleration time of a taint, from TolerationSeconds.
-func toleratedText(seconds *int64) string {
-	if seconds == nil {
-		return ", which it does not tolerate"
-	}
-	return ", which it tolerates for " + answer.Duration(time.Duration(*seconds)*time.Second)
-}
-
-// printChange prints a change and its command on separate lines, so that the command can be copied.
-func (p printer) printChange(bullet string, c *Change) {
-	p.Line("%s%s", bullet, c.Text)
-	if c.Command != "" {
-		p.Command(strings.Repeat(" ", len(bullet)), c.Command)
+		p.Line("  - %s", c.Text)
+		if c.Command != "" {
+			p.Command("    ", c.Command) // on a separate line, so that it can be copied
+		}
 	}
 }
 
@@ -207,16 +203,6 @@ func (p printer) printPreemption(e *Explanation) {
 	if found.Violations > 0 {
 		p.Line("It violates the disruption budget of %d of them.", found.Violations)
 	}
-}
-
-// printQueue prints the pod's place among the pending pods of this world.
-func (p printer) printQueue(q *Queue) {
-	p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
-	// Without rejections, the pod waits only for its turn.
-	if len(q.Wakes) > 0 {
-		p.Line("It is retried when one of these happens, and after five minutes at the latest:")
-	}
-	p.printWakes(q.Wakes)
 }
 
 // printWakes prints, for each plugin, the events that can change its verdict.

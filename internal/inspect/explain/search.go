@@ -146,12 +146,19 @@ func (s *search) decisivePlugin() *Decisive {
 }
 
 // nodesByCauses returns the nodes rejected for exactly count causes, keyed by the causes: the names
-// of their plugins, joined by "+".
+// of their plugins, joined by "+". Plugins with the same cause, such as a cordon that is also a
+// taint, count once: one change resolves both.
 func (s *search) nodesByCauses(count int) map[string][]verdict {
 	by := map[string][]verdict{}
 	for i := range s.verdicts {
 		v := &s.verdicts[i]
-		if names := v.causesOf(s.profile, s.pod); len(names) == count {
+		var names []string
+		for _, r := range v.rejections {
+			if name, _ := causeOf(s.profile, s.pod, v.node, r.plugin); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		if len(names) == count {
 			key := strings.Join(names, "+")
 			by[key] = append(by[key], *v)
 		}
