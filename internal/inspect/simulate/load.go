@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -314,15 +313,10 @@ func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
 			return nil, err
 		}
 	}
-	fillIdentity(p, s.clock.start)
-	return p, nil
-}
-
-// fillIdentity sets the UID and creation time, as an API server does for every object. The UID
-// derives from the name, so it is the same in every run.
-func fillIdentity(p *v1.Pod, now time.Time) {
+	// The UID derives from the name, so it is the same in every run.
 	p.UID = cmp.Or(p.UID, types.UID(p.Namespace+"/"+p.Name))
 	if p.CreationTimestamp.IsZero() {
-		p.CreationTimestamp = metav1.NewTime(now)
+		p.CreationTimestamp = metav1.NewTime(s.clock.start)
 	}
+	return p, nil
 }

@@ -32,17 +32,6 @@ func (c *controllers) orderedSet(object *v1.Pod) *appsv1.StatefulSet {
 	return nil
 }
 
-// endWaiting cancels the pending recreation of a deleted workload's pods.
-func (c *controllers) endWaiting(l *workload.Workload) {
-	c.retries.end(l.Owner())
-	for name, d := range c.waiting {
-		if rules.OwnerOf(d.object) == l.Owner() {
-			d.Fate = Ends
-			delete(c.waiting, name)
-		}
-	}
-}
-
 // proceed takes the next steps of an ordered set's controller: it creates the first missing pod, or
 // removes surplus pods, unless an unready pod blocks it. It is called whenever one of the set's
 // pods is added, removed, or becomes ready. It is a no-op for a set being deleted.

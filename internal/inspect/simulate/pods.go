@@ -343,7 +343,12 @@ func (s *pods) updatePod(p *pod, applied *v1.Pod) bool {
 	object := *p.object
 	object.Spec, object.Labels = applied.Spec, applied.Labels
 	s.scheduler.keepObject(p, &object)
-	s.scheduler.renewPending(p, &object)
+	p.Pod = s.scheduler.c.Pending(&object)
+	if s.scheduler.pending[p.UID()] == p {
+		s.scheduler.showObject(cycle.Pods, &object)
+	} else if p.fresh != nil {
+		p.fresh = &object // the core has not seen the pod yet
+	}
 	return true
 }
 

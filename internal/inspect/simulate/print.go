@@ -255,22 +255,16 @@ func (p *Pod) writeExplained(out *answer.Page, timed bool, first map[string]stri
 	out.Rows("  ", rows)
 }
 
-// rejection returns the plugin and its reasons. For a node excluded by PreFilter it returns only
-// the reasons.
-func (n *Node) rejection() string {
-	reasons := strings.Join(n.Reasons, "; ")
-	if n.Plugin == "" {
-		return reasons
-	}
-	return n.Plugin + ": " + reasons
-}
-
 // verdictRows returns one row per node, with its scores or the rejection.
 func (p *Pod) verdictRows() (rows [][]string) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if !n.Feasible {
-			rows = append(rows, []string{n.Name, "no", n.rejection()})
+			rejection := strings.Join(n.Reasons, "; ")
+			if n.Plugin != "" { // not excluded by PreFilter
+				rejection = n.Plugin + ": " + rejection
+			}
+			rows = append(rows, []string{n.Name, "no", rejection})
 			continue
 		}
 		var scores []string

@@ -55,23 +55,16 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Work
 		// Pods refer to their owner by UID: with another UID, the existing pods would be orphaned.
 		object.SetUID(was.Object.GetUID())
 		object.SetCreationTimestamp(was.Object.GetCreationTimestamp())
-		*l.Template = *applyTemplate(was, l.Template)
+		// The template replaces the old one, except for labels and annotations added by tools such
+		// as kubectl rollout restart.
+		l.Template.Labels = overlayMap(was.Template.Labels, l.Template.Labels)
+		l.Template.Annotations = overlayMap(was.Template.Annotations, l.Template.Annotations)
 		if replicas := workload.ReplicasOf(object); replicas != nil {
 			*replicas = cmp.Or(*replicas, was.Replicas)
 		}
 	}
 
 	return there
-}
-
-// applyTemplate returns the result of kubectl apply for a workload's template. The manifest is
-// assumed to be complete, except for labels and annotations added by tools such as kubectl rollout
-// restart.
-func applyTemplate(was *workload.Workload, wanted *v1.PodTemplateSpec) *v1.PodTemplateSpec {
-	merged := wanted.DeepCopy()
-	merged.Labels, merged.Annotations = overlayMap(was.Template.Labels,
-		merged.Labels), overlayMap(was.Template.Annotations, merged.Annotations)
-	return merged
 }
 
 // overlayMap returns the entries of both maps; entries of the second take precedence.

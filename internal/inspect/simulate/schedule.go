@@ -272,17 +272,6 @@ func (s *scheduler) addPending(p *pod, object *v1.Pod) {
 	s.created = append(s.created, p)
 }
 
-// renewPending records a change of a pod without a node. If the core has not seen the pod yet, it
-// will see the changed one.
-func (s *scheduler) renewPending(p *pod, object *v1.Pod) {
-	p.Pod = s.c.Pending(object)
-	if s.pending[p.UID()] == p {
-		s.showObject(cycle.Pods, object)
-	} else if p.fresh != nil {
-		p.fresh = object
-	}
-}
-
 // progressEvery is the number of decisions between two calls of Options.Progress. 1,024 decisions
 // take some milliseconds, so a progress bar moves smoothly at negligible cost.
 const progressEvery = 1024

@@ -225,17 +225,6 @@ func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
 	return why, nodes
 }
 
-// devicesOf returns the plugin for device claims if the profile runs it at PreEnqueue, or nil. Its
-// gate needs the cluster, so the profile's Gates omit it.
-func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
-	for _, filter := range profile.Filters {
-		if devices, ok := filter.(*plugins.DynamicResources); ok && profile.Has(plugins.PreEnqueue, devices.Name()) {
-			return devices
-		}
-	}
-	return nil
-}
-
 // stubPod returns an object with only the fields needed for a deletion, because the full object may
 // have been released.
 func stubPod(p *cluster.Pod) *v1.Pod {
@@ -255,9 +244,12 @@ func (s *scheduler) gateReason(p *cluster.Pod) string {
 			return message
 		}
 	}
-	if devices := devicesOf(profile); devices != nil {
-		if message := devices.PreEnqueue(s.c, p); message != "" {
-			return message
+	// The gate of the plugin for device claims needs the cluster, so the profile's Gates omit it.
+	for _, filter := range profile.Filters {
+		if devices, ok := filter.(*plugins.DynamicResources); ok && profile.Has(plugins.PreEnqueue, devices.Name()) {
+			if message := devices.PreEnqueue(s.c, p); message != "" {
+				return message
+			}
 		}
 	}
 	return s.core.Incomplete(p.UID())

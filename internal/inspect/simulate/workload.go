@@ -236,7 +236,13 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	}
 	pods, makers := c.podsOf(l), c.workloads.table().MakersOf(l)
 	c.workloads.forgetWorkload(l)
-	c.endWaiting(l)
+	c.retries.end(l.Owner())
+	for name, d := range c.waiting { // pods that would be recreated
+		if rules.OwnerOf(d.object) == l.Owner() {
+			d.Fate = Ends
+			delete(c.waiting, name)
+		}
+	}
 	for _, maker := range makers {
 		c.workloads.forgetWorkload(maker)
 	}
