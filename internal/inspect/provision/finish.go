@@ -182,7 +182,10 @@ func (p *Plan) Score(w *simulate.World, o Options) error {
 	}
 
 	// Pods that are also pending in the plan are not attributed to the scores.
-	before := p.pendingNames()
+	before := map[simulate.Name]bool{}
+	for _, waiting := range p.Pending {
+		before[simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}] = true
+	}
 	scored := &Scored{Nodes: []Node{}, Left: []Waiting{}}
 	for _, pod := range m.pending() {
 		if !before[simulate.Name{Namespace: pod.Namespace(), Name: pod.Name()}] {
@@ -205,15 +208,6 @@ func (p *Plan) Score(w *simulate.World, o Options) error {
 
 	p.Scored = scored
 	return w.Err()
-}
-
-// pendingNames returns the pods that stay pending in the plan.
-func (p *Plan) pendingNames() map[simulate.Name]bool {
-	names := map[simulate.Name]bool{}
-	for _, waiting := range p.Pending {
-		names[simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}] = true
-	}
-	return names
 }
 
 // PoolCost is the hourly cost of the nodes with a known price of a NodePool. Least is its share of

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -37,12 +38,7 @@ var spotLabels = map[string]string{
 // isSpot reports whether a node, or an offer, with these labels is spot capacity. The case of the
 // value does not matter.
 func isSpot(labels map[string]string) bool {
-	for key, value := range spotLabels {
-		if strings.EqualFold(labels[key], value) {
-			return true
-		}
-	}
-	return false
+	return rules.Any(maps.Keys(spotLabels), func(key string) bool { return strings.EqualFold(labels[key], spotLabels[key]) })
 }
 
 // buyInShares buys non-spot nodes first, for enough pods that spot nodes can take the remaining

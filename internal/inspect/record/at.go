@@ -95,23 +95,19 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		}
 	}
 
-	all, err := assembleSet(dir, list)
+	// Validate the objects like the objects of any other file, because a recording may be of
+	// foreign origin. Accept objects that the API server once accepted, even if new objects like
+	// them would be invalid.
+	var text bytes.Buffer
+	if err := formatList(&text, list); err != nil {
+		return nil, err
+	}
+	all, err := manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
 	if err != nil {
 		return nil, err
 	}
 	all.Whole = len(session.Missing) == 0
 	return all, nil
-}
-
-// assembleSet validates the objects like the objects of any other file, because a recording may be
-// of foreign origin. It accepts objects that the API server once accepted, even if new objects like
-// them would be invalid.
-func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
-	var text bytes.Buffer
-	if err := formatList(&text, list); err != nil {
-		return nil, err
-	}
-	return manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
 }
 
 // identity distinguishes objects. Kind names are unique in a recording.

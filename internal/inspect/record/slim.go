@@ -63,7 +63,12 @@ func Slim(object metav1.Object) {
 		return // keep the managed fields, which show when the taints were added
 	// Volumes keep their names, sizes, classes and node affinity.
 	case *v1.PersistentVolume:
-		slimVolume(&o.Spec)
+		if o.Spec.CSI != nil {
+			o.Spec.CSI.VolumeAttributes = nil
+		}
+		if o.Spec.FlexVolume != nil {
+			o.Spec.FlexVolume.Options = nil
+		}
 	case *storagev1.StorageClass:
 		o.Parameters = nil
 	case *resourcev1.DeviceClass:
@@ -163,16 +168,5 @@ func slimOpaque(o *resourcev1.OpaqueDeviceConfiguration) {
 	if o != nil {
 		// The API requires some JSON.
 		o.Parameters.Raw = []byte("{}")
-	}
-}
-
-// slimVolume removes fields readable only by a volume driver. The driver and the handle stay: they
-// count against limits.
-func slimVolume(spec *v1.PersistentVolumeSpec) {
-	if spec.CSI != nil {
-		spec.CSI.VolumeAttributes = nil
-	}
-	if spec.FlexVolume != nil {
-		spec.FlexVolume.Options = nil
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/inspect/trial"
 )
 
@@ -56,7 +57,10 @@ func Compare(f *File, config string, text []byte, words func(string)) (*Compared
 	}
 
 	play := func(how string, configuration []byte) (*trial.Course, error) {
-		in, err := file.again()
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return nil, err
+		}
+		in, err := journal.NewReader(file)
 		if err != nil {
 			return nil, err
 		}

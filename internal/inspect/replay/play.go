@@ -280,11 +280,3 @@ func (f *File) open() (file *opened, err error) {
 	}
 	return file, nil
 }
-
-// again reads a journal of the scheduler from its beginning.
-func (file *opened) again() (*journal.Reader, error) {
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return nil, err
-	}
-	return journal.NewReader(file)
-}

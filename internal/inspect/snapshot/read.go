@@ -87,7 +87,11 @@ func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(obje
 				}
 				return nil
 			}
-			s.ResourceVersion = newer(s.ResourceVersion, version)
+			// Keep the latest resource version; they are compared as numbers.
+			known, _ := strconv.ParseUint(s.ResourceVersion, 10, 64)
+			if listed, _ := strconv.ParseUint(version, 10, 64); listed > known {
+				s.ResourceVersion = version
+			}
 			if read += len(lists[i]); progress != nil {
 				progress(read)
 			}
@@ -162,16 +166,6 @@ func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) 
 		return "", fmt.Errorf("the list of %s took longer than the API server keeps it: try again", k.Resource)
 	}
 	return version, err
-}
-
-// newer returns the later of two resource versions, which are compared as numbers.
-func newer(a, b string) string {
-	x, _ := strconv.ParseUint(a, 10, 64)
-	y, _ := strconv.ParseUint(b, 10, 64)
-	if y > x {
-		return b
-	}
-	return a
 }
 
 // Kind is a kind of object that decisions depend on.

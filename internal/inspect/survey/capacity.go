@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -89,10 +90,12 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 	return c
 }
 
-// groupOf returns the group of a node: its name, its zone, or its shape. The shape is the instance
-// type or, without that label, the capacity.
+// groupOf returns the group of a node: its pool, its zone, its shape, or its name. The shape is the
+// instance type or, without that label, the capacity.
 func groupOf(n *cluster.Node, by string) string {
 	switch by {
+	case "pool":
+		return cmp.Or(plugins.PoolOf(n), groupOf(n, "shape"))
 	case "zone":
 		zone, _ := n.Lookup(v1.LabelTopologyZone)
 		return cmp.Or(zone, "no zone")

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/answer"
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -76,14 +75,6 @@ type PodKind struct {
 // Pools are the ways to group nodes. With "pool", nodes without a pool label are grouped by shape.
 var Pools = []string{"pool", "shape", "zone", "node"}
 
-// poolOf returns the name of a node's group.
-func poolOf(n *cluster.Node, by string) string {
-	if by != "pool" {
-		return groupOf(n, by)
-	}
-	return cmp.Or(plugins.PoolOf(n), groupOf(n, "shape"))
-}
-
 // FragmentationOf runs the plugin on all nodes. It omits nodes without devices of the plugin's
 // resource.
 func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, source simulate.Source) *Fragmentation {
@@ -100,7 +91,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 			continue
 		}
 
-		name := poolOf(n, by)
+		name := groupOf(n, by)
 		i, known := at[name]
 		if !known {
 			i = len(s.Groups)

@@ -203,7 +203,10 @@ func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 	for i := range list {
 		row := list[i].tableRow()
 		if single {
-			row[1] = stateText(&list[i])
+			row[1] = "open"
+			if list[i].Closed > 0 {
+				row[1] = "closed"
+			}
 		}
 		rows = append(rows, row)
 	}
@@ -237,14 +240,6 @@ func fitsText(f *simulate.Fill) string {
 		return "1 more pod like " + f.Like + " fits"
 	}
 	return fmt.Sprintf("%d more pods like %s fit, on %s", f.Placed, f.Like, answer.Count(len(f.Nodes), "node"))
-}
-
-// stateText describes whether a single node takes new pods.
-func stateText(g *Group) string {
-	if g.Closed > 0 {
-		return "closed"
-	}
-	return "open"
 }
 
 // tableRow returns a group's row. LARGEST POD is "none" if all of its nodes are closed or full.

@@ -10,8 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // The version and kinds of documents. Fields may be added, but are never renamed or removed.
@@ -70,16 +68,6 @@ func (c *Course) newFate(p *v1.Pod, now time.Time) *Fate {
 	f := &Fate{Name: Name{p.Namespace, p.Name}, Since: now}
 	c.Pods[p.UID] = f
 	return f
-}
-
-// closeDay records the end of the course: the state after the last record.
-func (d *day) closeDay() {
-	d.course.Ended = d.now
-	for _, n := range d.core.View().Cluster.SortedNodes() {
-		if slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return d.course.Pods[p.UID()] != nil }) {
-			d.course.Nodes++
-		}
-	}
 }
 
 // waitedUntil returns how long the pod was pending: until it was placed or deleted, or else until

@@ -138,7 +138,13 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	}
 
 	d.settleCore()
-	d.closeDay()
+	// The rest of the course is the state after the last record.
+	d.course.Ended = d.now
+	for _, n := range d.core.View().Cluster.SortedNodes() {
+		if slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return d.course.Pods[p.UID()] != nil }) {
+			d.course.Nodes++
+		}
+	}
 	return d.course, nil
 }
 

@@ -44,7 +44,13 @@ func (p printer) printForecast(f *Forecast) {
 	p.Line("%s", f.Summary())
 	p.printChosen(f.Chosen)
 	p.printFills(f.Fills)
-	p.printLeaving(f.Leaving)
+	// The line of the original pod gives the interval in which its replacements leave again. With
+	// -o wide, list every single departure.
+	leaving := slices.DeleteFunc(slices.Clone(f.Leaving), func(l Leaving) bool { return l.Again && !p.wide })
+	if len(leaving) > 0 {
+		p.Line("")
+		p.printTable(leaving)
+	}
 
 	p.printDrains(f.Drains)
 	p.printEvictions(f.Evictions)
@@ -72,7 +78,10 @@ func (p printer) printForecast(f *Forecast) {
 		p.Line("note: %s", note)
 	}
 
-	p.printMadeUp(f)
+	renamed := func(l Leaving) bool { return l.Next != nil && l.Next.Name != l.Name }
+	if slices.ContainsFunc(f.Leaving, renamed) || slices.ContainsFunc(f.placedByThis(), func(p Placed) bool { return !p.Before }) {
+		p.Line("\nThe names of new pods are placeholders.") // controllers generate other names in a cluster
+	}
 	if f.Source.From != "" {
 		p.Line("\n%s. Nothing was written.", f.Source)
 	}
@@ -113,18 +122,6 @@ func (p printer) printNames(list []string) {
 	}
 }
 
-// printLeaving prints the pods that leave because of the operations. It omits replacements that
-// leave again, because the line of the original pod gives the interval.
-func (p printer) printLeaving(all []Leaving) {
-	// With -o wide, list every single departure.
-	list := slices.DeleteFunc(slices.Clone(all), func(l Leaving) bool { return l.Again && !p.wide })
-	if len(list) == 0 {
-		return
-	}
-	p.Line("")
-	p.printTable(list)
-}
-
 // printTable prints a table of departing pods, or of the first of them: time, origin, cause and
 // fate.
 func (p printer) printTable(list []Leaving) {
@@ -140,15 +137,6 @@ func (p printer) printTable(list []Leaving) {
 	p.Table("  ", rows)
 	if len(list) > most && !p.wide {
 		p.Line("  and %d more (-o wide lists them all): %s", len(list)-most, byController(list[most:]))
-	}
-}
-
-// printMadeUp notes that pod names in the forecast are fictitious: controllers generate different
-// names in a cluster.
-func (p printer) printMadeUp(f *Forecast) {
-	renamed := func(l Leaving) bool { return l.Next != nil && l.Next.Name != l.Name }
-	if slices.ContainsFunc(f.Leaving, renamed) || slices.ContainsFunc(f.placedByThis(), func(p Placed) bool { return !p.Before }) {
-		p.Line("\nThe names of new pods are placeholders.")
 	}
 }
 

@@ -36,7 +36,10 @@ func (f *filler) fluid(counts []int) (values, spending []float64) {
 		progress := float64(step) / fluidSteps
 		g.share(10 * math.Pow(100, progress)) // from 10 to 1000
 		if sum := g.worth(values, g.leading); sum > most {
-			most, best = sum, g.copied()
+			most, best = sum, make([][]float64, len(g.bins))
+			for _, at := range g.leaders {
+				best[at] = slices.Clone(g.weights[at])
+			}
 		}
 		g.shift(0.5 * math.Pow(0.02, progress))
 	}
@@ -149,15 +152,6 @@ func (g *spreading) even() []float64 {
 	}
 	normalise(w)
 	return w
-}
-
-// copied returns the leaders' weights. Other positions are nil.
-func (g *spreading) copied() [][]float64 {
-	list := make([][]float64, len(g.bins))
-	for _, at := range g.leaders {
-		list[at] = slices.Clone(g.weights[at])
-	}
-	return list
 }
 
 // normalise scales weights so that they add up to 1.
@@ -295,10 +289,7 @@ const boundSteps = 1_000_000
 // The sum of the divided values bounds any packing, since each of its bins costs at least the value
 // of its things.
 func (f *filler) bound(bins []int, values []float64, counts []int) float64 {
-	worst := make([]float64, len(values))
-	for i := range worst {
-		worst[i] = 1
-	}
+	worst := slices.Repeat([]float64{1}, len(values))
 	for _, bin := range bins {
 		// The bin changes nothing if its ratio is at most the smallest divisor of its things.
 		enough := math.Inf(1)
