@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/kube/lead"
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
@@ -129,10 +130,7 @@ func (w *Watcher) changeCluster(do change) {
 	w.mu.Lock()
 	do(w.cluster, time.Now())
 	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	pacing.Signal(w.wake)
 }
 
 // gatherFrames combines changes into frames, at most as often as readers can draw them. The first
@@ -172,10 +170,7 @@ func (w *Watcher) makeFrame(ctx context.Context) {
 	}
 	// The remaining changes make another frame after the pause.
 	if w.cluster.More() {
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		pacing.Signal(w.wake)
 	}
 	if delta == nil {
 		return
