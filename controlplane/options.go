@@ -123,13 +123,7 @@ func (o Options) Validate() error {
 		}
 	}
 
-	if err := o.validateAdmission(); err != nil {
-		return err
-	}
-	if err := validateFeatureGates(o.FeatureGates); err != nil {
-		return err
-	}
-	return validateControllers(o.Controllers)
+	return cmp.Or(o.validateAdmission(), validateFeatureGates(o.FeatureGates), validateControllers(o.Controllers))
 }
 
 // validateFeatureGates tries the gates on a copy.

@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -146,10 +147,7 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--controllers: %s cannot be used with --shadow", name)
 		}
 	}
-	if err := o.Rebalance.validateOptions(o); err != nil {
-		return err
-	}
-	if err := o.Guard.Validate(); err != nil {
+	if err := cmp.Or(o.Rebalance.validateOptions(o), o.Guard.Validate()); err != nil {
 		return err
 	}
 	if o.Shadow.On && o.Journal.Dir != "" {
@@ -164,37 +162,27 @@ func (o *Options) Validate() error {
 	if err := o.Lead.Validate(); err != nil {
 		return err
 	}
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-	}{
-		{"node-monitor-period", o.NodeHealth.MonitorPeriod},
-		{"node-monitor-grace-period", o.NodeHealth.MonitorGracePeriod},
-		{"node-startup-grace-period", o.NodeHealth.StartupGracePeriod},
-	} {
-		if d.value <= 0 {
-			return fmt.Errorf("--%s: %v: must be greater than zero", d.flag, d.value)
-		}
-	}
-	// Any number is valid, like upstream: with a threshold of 0, every zone with three nodes down
-	// is unhealthy, and with a threshold above 1, none is; a rate of 0 or less means never.
+	h, e := &o.NodeHealth, &o.Eviction
 	for _, f := range []struct {
-		flag  string
-		value float64
+		flag    string
+		value   any
+		invalid bool
+		must    string
 	}{
-		{"unhealthy-zone-threshold", o.NodeHealth.UnhealthyZoneThreshold},
-		{"node-eviction-rate", o.NodeHealth.EvictionRate},
-		{"secondary-node-eviction-rate", o.NodeHealth.SecondaryEvictionRate},
+		{"node-monitor-period", h.MonitorPeriod, h.MonitorPeriod <= 0, "be greater than zero"},
+		{"node-monitor-grace-period", h.MonitorGracePeriod, h.MonitorGracePeriod <= 0, "be greater than zero"},
+		{"node-startup-grace-period", h.StartupGracePeriod, h.StartupGracePeriod <= 0, "be greater than zero"},
+		// Any number is valid, like upstream: with a threshold of 0, every zone with three nodes
+		// down is unhealthy, and with a threshold above 1, none is; a rate of 0 or less means never.
+		{"unhealthy-zone-threshold", h.UnhealthyZoneThreshold, math.IsNaN(h.UnhealthyZoneThreshold), "be a number"},
+		{"node-eviction-rate", h.EvictionRate, math.IsNaN(h.EvictionRate), "be a number"},
+		{"secondary-node-eviction-rate", h.SecondaryEvictionRate, math.IsNaN(h.SecondaryEvictionRate), "be a number"},
+		{"concurrent-evictions", e.InFlight, e.InFlight < 1, "be at least 1"},
+		{"eviction-deadline", e.BudgetsFor, e.BudgetsFor < 0, "not be negative"},
 	} {
-		if math.IsNaN(f.value) {
-			return fmt.Errorf("--%s: %v: must be a number", f.flag, f.value)
+		if f.invalid {
+			return fmt.Errorf("--%s: %v: must %s", f.flag, f.value, f.must)
 		}
-	}
-	if o.Eviction.InFlight < 1 {
-		return fmt.Errorf("--concurrent-evictions: %d: must be at least 1", o.Eviction.InFlight)
-	}
-	if o.Eviction.BudgetsFor < 0 {
-		return fmt.Errorf("--eviction-deadline: %v: must not be negative", o.Eviction.BudgetsFor)
 	}
 	return nil
 }

@@ -60,34 +60,22 @@ const jitter = 1.2
 
 // Validate returns an error that names the invalid flag.
 func (o *Options) Validate() error {
-	if !o.Elect {
+	switch {
+	case !o.Elect:
 		return nil
-	}
-	for _, d := range []struct {
-		flag  string
-		value time.Duration
-	}{
-		{"lease-duration", o.LeaseDuration},
-		{"renew-deadline", o.RenewDeadline},
-		{"retry-period", o.RetryPeriod},
-	} {
-		if d.value < time.Second && d.flag == "lease-duration" {
-			return fmt.Errorf("--leader-elect-lease-duration %v: must be 1s or more: a Lease counts in whole seconds", d.value)
-		}
-		if d.value <= 0 {
-			return fmt.Errorf("--leader-elect-%s %v: must be greater than zero", d.flag, d.value)
-		}
-	}
-
-	if o.LeaseDuration <= o.RenewDeadline {
+	case o.LeaseDuration < time.Second:
+		return fmt.Errorf("--leader-elect-lease-duration %v: must be 1s or more: a Lease counts in whole seconds", o.LeaseDuration)
+	case o.RenewDeadline <= 0:
+		return fmt.Errorf("--leader-elect-renew-deadline %v: must be greater than zero", o.RenewDeadline)
+	case o.RetryPeriod <= 0:
+		return fmt.Errorf("--leader-elect-retry-period %v: must be greater than zero", o.RetryPeriod)
+	case o.LeaseDuration <= o.RenewDeadline:
 		return fmt.Errorf("--leader-elect-lease-duration %v: must be greater than --leader-elect-renew-deadline %v",
 			o.LeaseDuration, o.RenewDeadline)
-	}
-	if o.RenewDeadline <= time.Duration(jitter*float64(o.RetryPeriod)) {
+	case o.RenewDeadline <= time.Duration(jitter*float64(o.RetryPeriod)):
 		return fmt.Errorf("--leader-elect-renew-deadline %v: must be greater than %v times "+
 			"--leader-elect-retry-period %v", o.RenewDeadline, jitter, o.RetryPeriod)
-	}
-	if o.Name == "" || o.Namespace == "" {
+	case o.Name == "" || o.Namespace == "":
 		return fmt.Errorf("--leader-elect-resource-name and --leader-elect-resource-namespace: must not be empty")
 	}
 	return nil

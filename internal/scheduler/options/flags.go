@@ -4,6 +4,7 @@
 package options
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -176,15 +177,10 @@ func (f *Flags) Validate() error {
 	}
 
 	// At most one source is allowed; with two, the intended one would be ambiguous.
-	sources := 0
-	for _, given := range []string{f.config, f.legacy.policyFile, f.legacy.policyConfigMap, f.legacy.provider} {
-		if given != "" {
-			sources++
-		}
-	}
-
+	sources := slices.DeleteFunc([]string{f.config, f.legacy.policyFile, f.legacy.policyConfigMap, f.legacy.provider},
+		func(given string) bool { return given == "" })
 	switch {
-	case sources > 1:
+	case len(sources) > 1:
 		return fmt.Errorf("--config, --policy-config-file, --policy-configmap and --algorithm-provider: give one of them")
 	case f.config != "" && f.legacy.schedulerName != "":
 		return fmt.Errorf("--scheduler-name: cannot be used with --config, which names the scheduler (profiles[].schedulerName)")
@@ -216,10 +212,7 @@ func (f *Flags) Validate() error {
 	for _, err := range f.Metrics.Validate() {
 		return err
 	}
-	if err := f.gentle.Validate(); err != nil {
-		return err
-	}
-	if err := f.validateGates(); err != nil {
+	if err := cmp.Or(f.gentle.Validate(), f.validateGates()); err != nil {
 		return err
 	}
 
