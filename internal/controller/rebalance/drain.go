@@ -104,13 +104,8 @@ type Kept struct {
 }
 
 // Stranded counts the pods without another node for their successors.
-func (d *Draining) Stranded() (count int) {
-	for i := range d.Pods {
-		if d.Pods[i].Stranded != "" {
-			count++
-		}
-	}
-	return count
+func (d *Draining) Stranded() int {
+	return rules.Count(slices.Values(d.Pods), func(p Departure) bool { return p.Stranded != "" })
 }
 
 // PlanDrain decides the successor's node for each pod on the nodes, in turn, on the cluster left by

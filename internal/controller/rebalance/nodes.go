@@ -79,13 +79,8 @@ func (w *world) suitsPod(p *pod, n *cluster.Node) bool {
 
 // countSuitable counts the nodes suiting the pod. It looks at all nodes, so callers cache the
 // result.
-func (w *world) countSuitable(p *pod) (count int64) {
-	for _, n := range w.c.Nodes {
-		if n != nil && w.suitsPod(p, n) {
-			count++
-		}
-	}
-	return count
+func (w *world) countSuitable(p *pod) int64 {
+	return int64(rules.Count(slices.Values(w.c.Nodes), func(n *cluster.Node) bool { return n != nil && w.suitsPod(p, n) }))
 }
 
 // staysOnNode reports whether a pod belongs to its node: if deleted, it is recreated on the same

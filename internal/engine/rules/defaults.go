@@ -32,6 +32,16 @@ func Any[T any](values iter.Seq[T], is func(T) bool) bool {
 	return false
 }
 
+// Count returns the number of values of a sequence that meet a condition.
+func Count[T any](values iter.Seq[T], is func(T) bool) (count int) {
+	for value := range values {
+		if is(value) {
+			count++
+		}
+	}
+	return count
+}
+
 // Find returns a pointer to the first element of a list that meets a condition, or nil.
 func Find[T any](list []T, is func(*T) bool) *T {
 	for i := range list {

@@ -159,12 +159,9 @@ func (c *cluster) whole(w rules.Owner) bool {
 func (c *cluster) forbids(victims []*v1.Pod) string {
 	for b := range world.InNamespace[*policyv1.PodDisruptionBudget](c.World, victims[0].Namespace) {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-		covers := int32(0)
-		for _, v := range victims {
-			if err == nil && !rules.IsTerminal(v) && selector.Matches(labels.Set(v.Labels)) {
-				covers++
-			}
-		}
+		covers := int32(rules.Count(slices.Values(victims), func(v *v1.Pod) bool {
+			return err == nil && !rules.IsTerminal(v) && selector.Matches(labels.Set(v.Labels))
+		}))
 		if covers == 0 { // covered scans all pods of the namespace
 			continue
 		}

@@ -58,17 +58,13 @@ func (d *Drainer) crowded() bool {
 	d.wake(d.settled)
 
 	return slices.ContainsFunc(d.restored, func(s *surge) bool {
-		object, count := d.cluster.scaled(s.scaled), 0
+		object := d.cluster.scaled(s.scaled)
 		// The owner of the pods is unknown once the victim has been deleted. If the workload has
 		// been scaled up meanwhile, it has no surplus pod.
 		if object == nil || s.owner.UID == "" || replicasOf(object) > s.note.raised() {
 			return false
 		}
-		for _, p := range d.cluster.PodsOf(s.owner) {
-			if !rules.IsTerminal(p) {
-				count++
-			}
-		}
-		return count > int(s.note.replicas)
+		pods := slices.DeleteFunc(d.cluster.PodsOf(s.owner), rules.IsTerminal)
+		return len(pods) > int(s.note.replicas)
 	})
 }

@@ -154,11 +154,6 @@ func (g *Guard) reclaim(used map[string]int, half int) {
 
 // mostSurges returns the limit of concurrent surges.
 func (g *Guard) mostSurges() int {
-	placed := 0
-	for p := range world.All[*v1.Pod](g.cluster.World) {
-		if p.Spec.NodeName != "" {
-			placed++
-		}
-	}
+	placed := rules.Count(world.All[*v1.Pod](g.cluster.World), func(p *v1.Pod) bool { return p.Spec.NodeName != "" })
 	return max(fewestSurges, int(g.options.Share*float64(placed)))
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -62,14 +63,8 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 }
 
 // done counts the rolled nodes.
-func (r *Roller) done() (count int) {
-	count = r.removed
-	for _, n := range r.nodes() {
-		if r.isIn(n, rollDone) {
-			count++
-		}
-	}
-	return count
+func (r *Roller) done() int {
+	return r.removed + rules.Count(slices.Values(r.nodes()), func(n *v1.Node) bool { return r.isIn(n, rollDone) })
 }
 
 // want records a node's desired state; settled issues the requests.

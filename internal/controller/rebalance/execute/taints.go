@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -20,10 +21,8 @@ const (
 
 // taintOf returns the value of Berth's taint on a node, or "".
 func taintOf(n *v1.Node) string {
-	for i := range n.Spec.Taints {
-		if t := &n.Spec.Taints[i]; t.Key == rebalance.EmptyingTaint {
-			return t.Value
-		}
+	if t := rules.Find(n.Spec.Taints, func(t *v1.Taint) bool { return t.Key == rebalance.EmptyingTaint }); t != nil {
+		return t.Value
 	}
 	return ""
 }
