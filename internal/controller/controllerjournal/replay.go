@@ -19,6 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -187,10 +188,7 @@ func (s *Story) nodeOfInterest() string {
 // noteTaints prints the taints of the node of interest if they have changed since they were last
 // printed.
 func (s *Story) noteTaints(at time.Time, taints []v1.Taint) {
-	words := make([]string, len(taints))
-	for i := range taints {
-		words[i] = taints[i].ToString()
-	}
+	words := rules.Mapped(taints, func(t v1.Taint) string { return t.ToString() })
 	slices.Sort(words)
 	if is := strings.Join(words, ", "); is != s.taints {
 		s.taints = is
@@ -353,10 +351,7 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 // nodeSeen prints the node's conditions if their statuses have changed since they were last
 // printed, and its taints likewise.
 func (s *Story) nodeSeen(at time.Time, n *nodehealth.Node) {
-	words := make([]string, len(n.Conditions))
-	for i, c := range n.Conditions {
-		words[i] = string(c.Type) + "=" + string(c.Status)
-	}
+	words := rules.Mapped(n.Conditions, func(c v1.NodeCondition) string { return string(c.Type) + "=" + string(c.Status) })
 	if is := strings.Join(words, " "); is != s.state {
 		s.state = is
 		s.writeLine(at, "conditions of %s: %s", n.Name, is)

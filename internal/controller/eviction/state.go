@@ -116,9 +116,8 @@ func (c *Core) Save() Knowledge {
 
 	for _, name := range slices.Sorted(maps.Keys(c.mirror.nodes)) {
 		n := c.mirror.nodes[name]
-		saved := NodeState{nodeRecord: n.nodeRecord}
+		saved := NodeState{nodeRecord: n.nodeRecord, Pods: rules.Mapped(n.pods, func(p *pod) types.UID { return p.UID })}
 		saved.Held = slices.Clone(n.Held)
-		saved.Pods = rules.Mapped(n.pods, func(p *pod) types.UID { return p.UID })
 		s.Nodes = append(s.Nodes, saved)
 	}
 
@@ -217,9 +216,7 @@ func (c *Core) restoreTry(s *TryState) *attempt {
 	if a.pod != nil {
 		a.pod.attempt = a
 	}
-	for i := range s.Also {
-		a.also = append(a.also, c.restoreTry(&s.Also[i]))
-	}
+	a.also = rules.Mapped(rules.Pointers(s.Also), c.restoreTry)
 	return a
 }
 
@@ -233,11 +230,8 @@ func (d *devices) saveState() (s DevicesState) {
 
 	for _, name := range slices.Sorted(maps.Keys(d.slices)) {
 		of := d.slices[name]
-		saved := SliceState{Slice: of.Slice, List: of.list}
-		for i := range of.Devices {
-			saved.Held = append(saved.Held, slices.Clone(of.held[of.Devices[i].Name]))
-		}
-		s.Slices = append(s.Slices, saved)
+		held := rules.Mapped(of.Devices, func(d SliceDevice) []Held { return slices.Clone(of.held[d.Name]) })
+		s.Slices = append(s.Slices, SliceState{Slice: of.Slice, List: of.list, Held: held})
 	}
 
 	s.Rules = rules.Mapped(d.sorted, func(r *rule) RuleState { return r.RuleState })
@@ -248,8 +242,7 @@ func (d *devices) saveState() (s DevicesState) {
 // they follow from the rest.
 func restoreDevices(s DevicesState) devices {
 	d := newDevices()
-	for i := range s.Claims {
-		claim := s.Claims[i]
+	for _, claim := range s.Claims {
 		d.setClaim(&claim)
 	}
 

@@ -4,6 +4,7 @@
 package nodehealth
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -123,24 +125,15 @@ type (
 func (a ReadLease) String() string { return "read lease of " + a.Node }
 
 func (a WriteStatus) String() string {
-	var words []string
-	for _, c := range a.Conditions {
-		words = append(words, string(c.Type)+"="+string(c.Status))
-	}
+	words := rules.Mapped(a.Conditions, func(c v1.NodeCondition) string { return string(c.Type) + "=" + string(c.Status) })
 	return "status of " + a.Node + ": " + strings.Join(words, " ")
 }
 
 func (a WriteNode) String() string {
 	text := ""
 	if a.SetTaints {
-		words := []string{"none"}
-		if len(a.Taints) > 0 {
-			words = words[:0]
-		}
-		for i := range a.Taints {
-			words = append(words, a.Taints[i].ToString())
-		}
-		text = "taints of " + a.Node + ": " + strings.Join(words, " ")
+		words := rules.Mapped(a.Taints, func(t v1.Taint) string { return t.ToString() })
+		text = "taints of " + a.Node + ": " + cmp.Or(strings.Join(words, " "), "none")
 	}
 	if len(a.Labels) > 0 {
 		text += fmt.Sprintf(" labels of %s: %v", a.Node, a.Labels)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // leaving is the victim of a move that is being judged for each possible node. From the first
@@ -94,9 +95,5 @@ func (l *leaving) judgeNode(n *cluster.Node, is requirements) ([]int64, proof) {
 // gaugeValues returns the current value of each gauge. Such slices are compared lexicographically,
 // because the gauges are in the order of the policy's goals.
 func (w *world) gaugeValues() []int64 {
-	list := make([]int64, len(w.gauges))
-	for i, g := range w.gauges {
-		list[i] = g.currentValue()
-	}
-	return list
+	return rules.Mapped(w.gauges, gauge.currentValue)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -260,10 +261,7 @@ func (s *Set) host() Host {
 // activatePods moves waiting pods to the active queue, and ignores other pods. Before Attach, it
 // does nothing.
 func (s *Set) activatePods(pods map[string]*v1.Pod) {
-	var list []types.UID
-	for _, pod := range pods {
-		list = append(list, pod.UID)
-	}
+	list := rules.Mapped(slices.Collect(maps.Values(pods)), func(pod *v1.Pod) types.UID { return pod.UID })
 	if host := s.host(); host != nil && len(list) > 0 {
 		host.Activate(list...)
 	}
