@@ -8,6 +8,18 @@ import (
 	"time"
 )
 
+// Wall converts times of a core's own clock, which is never adjusted, to wall-clock time. With nil,
+// both clocks are the same.
+type Wall func(now time.Time) time.Time
+
+// At returns the wall-clock time at a time of the core's clock.
+func (w Wall) At(now time.Time) time.Time {
+	if w == nil {
+		return now
+	}
+	return w(now)
+}
+
 // Later returns the later of two times. The zero time is earlier than any other.
 func Later(a, b time.Time) time.Time {
 	if a.After(b) {

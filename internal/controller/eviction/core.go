@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/pacing"
 	"github.com/berth-k8s/berth/internal/response"
 )
 
@@ -29,7 +30,7 @@ type Options struct {
 	Watches bool
 	// Wall converts a moment of the Core's own clock, which is never adjusted, to the wall-clock
 	// time used in objects; nil means that both clocks are the same.
-	Wall func(now time.Time) time.Time `json:"-"`
+	Wall pacing.Wall `json:"-"`
 }
 
 // DefaultInFlight suffices to keep an API server with a latency of a tenth of a second busy. It is

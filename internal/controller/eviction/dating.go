@@ -84,7 +84,7 @@ func (d dating) notedSince(seen Node) map[string]time.Time {
 // newlyHeld returns a taint for which there is no valid prior knowledge. The taint starts at the
 // time recorded in its object, or now if there is none.
 func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
-	h := Held{Taint: taint, Since: now, Written: d.clock.wallTime(now), Reported: said}
+	h := Held{Taint: taint, Since: now, Written: d.clock.wall.At(now), Reported: said}
 	if !said.IsZero() {
 		h.Since, h.Written = d.clock.toClockSince(now, said, missed), pacing.Earlier(said, h.Written)
 	}
@@ -143,21 +143,13 @@ func sameTaints(a, b []Held) bool {
 // clock converts between the Core's own clock and the wall clock used for times in objects. The
 // Core's clock is never adjusted, so a correction of a wall clock cannot move a deadline.
 type clock struct {
-	wall func(now time.Time) time.Time // Options.Wall; nil: both clocks are the same
-}
-
-// wallTime converts a time of the Core's clock to the wall clock.
-func (c clock) wallTime(now time.Time) time.Time {
-	if c.wall == nil {
-		return now
-	}
-	return c.wall(now)
+	wall pacing.Wall // Options.Wall
 }
 
 // toClock converts a time written into an object to the Core's clock. The result is never in the
 // future. Callers keep it, so that later adjustments of wall clocks do not change it.
 func (c clock) toClock(now, written time.Time) time.Time {
-	return pacing.Earlier(now, now.Add(written.Sub(c.wallTime(now))))
+	return pacing.Earlier(now, now.Add(written.Sub(c.wall.At(now))))
 }
 
 // toClockSince is toClock for the time of an observed event. Times in objects are truncated to

@@ -102,7 +102,7 @@ func (s *ruleStatuses) write(now time.Time) {
 		}
 		// The time of the condition is its last write by any client. A time in the future results
 		// from a clock that is ahead, and is ignored.
-		since := s.clock.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
+		since := s.clock.wall.At(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
 			r.StatusDue = now.Add(statusPeriod - since)
 			continue
@@ -116,7 +116,7 @@ func (s *ruleStatuses) write(now time.Time) {
 			r.Tries = 0
 			continue
 		}
-		is.LastTransitionTime = metav1.Time{Time: s.clock.wallTime(now)}
+		is.LastTransitionTime = metav1.Time{Time: s.clock.wall.At(now)}
 		r.statusInFlight = true
 		ticket := s.out.issueTicket()
 		s.written[ticket] = r

@@ -38,7 +38,7 @@ var writes = pacing.Backoff{First: 25 * time.Millisecond, Last: 8 * time.Second}
 type Options struct {
 	InFlight int // bound on concurrent requests; 0 means DefaultInFlight
 	// Wall returns the wall-clock time written into statuses; nil uses the time of Step.
-	Wall func(now time.Time) time.Time
+	Wall pacing.Wall
 }
 
 // Core decides about all EvictionRequests. It is not safe for concurrent use.
@@ -134,10 +134,7 @@ func (c *Core) Settled() bool { return c.seen == [kinds]bool{true, true, true} }
 
 // wall returns the wall-clock time of the current Step.
 func (c *Core) wall() time.Time {
-	if c.options.Wall == nil {
-		return c.now
-	}
-	return c.options.Wall(c.now)
+	return c.options.Wall.At(c.now)
 }
 
 // look queues a target for this Step or, with too many requests in flight, for a later one.

@@ -37,7 +37,7 @@ type Options struct {
 	ReadsLeases bool `json:",omitempty"`
 	// Wall converts the Core's monotonic clock to wall-clock time for written objects; nil means
 	// that both clocks are the same.
-	Wall func(now time.Time) time.Time `json:"-"`
+	Wall pacing.Wall `json:"-"`
 }
 
 // Defaults returns kube-controller-manager's defaults.
@@ -260,14 +260,6 @@ func (c *Core) sortedNodes() []*node {
 // sortedZones returns the zones by name, for the same reason.
 func (c *Core) sortedZones() []*zone {
 	return slices.SortedFunc(maps.Values(c.zones), func(a, b *zone) int { return cmp.Compare(a.Name, b.Name) })
-}
-
-// wallTime converts to wall-clock time.
-func (c *Core) wallTime(now time.Time) time.Time {
-	if c.options.Wall == nil {
-		return now
-	}
-	return c.options.Wall(now)
 }
 
 // addAction appends an action to the result of Step.

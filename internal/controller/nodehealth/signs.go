@@ -27,7 +27,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 			// A listed node without status has the longer grace period since its creation. The API
 			// server's clock may be ahead, so the start is at most now. A node delivered by the
 			// watch has just been created.
-			n.Sign = pacing.Earlier(now, now.Add(seen.Created.Sub(c.wallTime(now))))
+			n.Sign = pacing.Earlier(now, now.Add(seen.Created.Sub(c.options.Wall.At(now))))
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.Seen.After(n.Sign) {
 			n.Sign = l.Seen

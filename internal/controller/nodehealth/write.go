@@ -88,7 +88,7 @@ func (c *Core) sendWrites(now time.Time) {
 // caller must send the returned action, because its ticket has been issued.
 func (c *Core) nextWrite(now time.Time, n *node) Action {
 	if n.Silent {
-		if conditions := n.unknownConditions(c.wallTime(now)); conditions != nil {
+		if conditions := n.unknownConditions(c.options.Wall.At(now)); conditions != nil {
 			a := WriteStatus{Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Conditions: conditions}
 			if c.mayWrite(now, n, &n.Status, a.String()) {
 				a.Ticket = c.issueTicket(n, &n.Status)
@@ -97,7 +97,7 @@ func (c *Core) nextWrite(now time.Time, n *node) Action {
 		}
 	}
 
-	taints, differs := n.taintsFor(c.wallTime(now), n.Evict && n.effectiveStatus() != v1.ConditionTrue && !c.record.AllDown)
+	taints, differs := n.taintsFor(c.options.Wall.At(now), n.Evict && n.effectiveStatus() != v1.ConditionTrue && !c.record.AllDown)
 	if labels := n.mirroredLabels(); differs || len(labels) > 0 {
 		a := WriteNode{
 			Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, SetTaints: differs, Taints: taints, Labels: labels,

@@ -26,7 +26,7 @@ type Options struct {
 	Every time.Duration
 	// Wall converts the Core's clock to wall-clock time; nil means that the Core's clock is the
 	// wall clock.
-	Wall func(now time.Time) time.Time
+	Wall pacing.Wall
 }
 
 // Bounds of a run. When a bound is reached, the Core ends the run or stops waiting.
@@ -312,7 +312,7 @@ type machine struct {
 	at      time.Time       // the alarm: time of the next step without an event; zero for none
 	actions []Action        // actions of this step
 	tickets response.Ticket // the last issued ticket; tickets are unique within a machine
-	wallOf  func(now time.Time) time.Time
+	wallOf  pacing.Wall
 }
 
 // beginStep begins a step at the given time and without actions.
@@ -333,8 +333,5 @@ func (m *machine) wake(at time.Time) { m.at = pacing.Sooner(m.at, at) }
 
 // wall returns the time of the step on the clock used for API timestamps.
 func (m *machine) wall() time.Time {
-	if m.wallOf == nil {
-		return m.now
-	}
-	return m.wallOf(m.now)
+	return m.wallOf.At(m.now)
 }

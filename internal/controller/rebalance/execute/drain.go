@@ -33,7 +33,7 @@ type DrainOptions struct {
 	// OnlyRestore undoes surges left behind by a killed drain, and drains nothing.
 	OnlyRestore bool
 	// Wall has the same meaning as in Options.
-	Wall func(now time.Time) time.Time
+	Wall pacing.Wall
 }
 
 // Bounds of a drain. They are short for waits that block the drain (landsFor), and otherwise long

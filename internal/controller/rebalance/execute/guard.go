@@ -25,7 +25,7 @@ type GuardOptions struct {
 	// Options are the webhook's.
 	evictionguard.Options
 	// Wall has the same meaning as in Options.
-	Wall func(now time.Time) time.Time
+	Wall pacing.Wall
 }
 
 // Bounds of a Guard.
