@@ -5,8 +5,18 @@ package response
 
 import "fmt"
 
-// Ticket matches a response to its request.
+// Ticket matches a response to its request. Actions may embed the Ticket of their request.
 type Ticket uint64
+
+// TicketOf returns the Ticket that an action embeds, or 0.
+func TicketOf(action any) Ticket {
+	if request, is := action.(interface{ ticket() Ticket }); is {
+		return request.ticket()
+	}
+	return 0
+}
+
+func (t Ticket) ticket() Ticket { return t }
 
 // Outcome is the API server's response to a request. Journals contain the numbers.
 type Outcome int

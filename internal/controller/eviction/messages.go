@@ -77,19 +77,19 @@ type Action fmt.Stringer
 type (
 	// ReadNode reads the node live.
 	ReadNode struct {
-		Ticket response.Ticket
-		Node   string
+		response.Ticket
+		Node string
 	}
 	// ReadPod reads the pod live.
 	ReadPod struct {
-		Ticket response.Ticket
-		Name   types.NamespacedName
+		response.Ticket
+		Name types.NamespacedName
 	}
 	// ReadDevices reads, from the API server, the device objects that require the pod's eviction:
 	// claims, all slices of the pools, and rules. Nonexistent objects are missing from the
 	// response.
 	ReadDevices struct {
-		Ticket response.Ticket
+		response.Ticket
 		Pod    types.NamespacedName
 		Claims []types.NamespacedName
 		Pools  []PoolAt
@@ -98,7 +98,7 @@ type (
 	// Mark sets the condition DisruptionTarget on the pod with that UID; with a ResourceVersion,
 	// only if the pod still has that version.
 	Mark struct {
-		Ticket          response.Ticket
+		response.Ticket
 		Name            types.NamespacedName
 		UID             types.UID
 		ResourceVersion string
@@ -107,29 +107,29 @@ type (
 	}
 	// Delete deletes the pod with that UID, and no other pod of the same name.
 	Delete struct {
-		Ticket response.Ticket
-		Name   types.NamespacedName
-		UID    types.UID
-		Due    Due
+		response.Ticket
+		Name types.NamespacedName
+		UID  types.UID
+		Due  Due
 	}
 	// Evict is Delete through the Eviction API, subject to budgets.
 	Evict struct {
-		Ticket response.Ticket
-		Name   types.NamespacedName
-		UID    types.UID
-		Due    Due
+		response.Ticket
+		Name types.NamespacedName
+		UID  types.UID
+		Due  Due
 	}
 	// Annotate sets NoteAnnotation on the node if the node still has that version. An empty Note
 	// removes the annotation.
 	Annotate struct {
-		Ticket          response.Ticket
+		response.Ticket
 		Node            string
 		ResourceVersion string
 		Note            string
 	}
 	// WriteStatus sets the condition EvictionInProgress of the DeviceTaintRule with that UID.
 	WriteStatus struct {
-		Ticket    response.Ticket
+		response.Ticket
 		Rule      string
 		UID       types.UID
 		Condition metav1.Condition

@@ -89,38 +89,38 @@ type Action any
 type (
 	// ReadPod reads a pod.
 	ReadPod struct {
-		Ticket response.Ticket
-		Name   types.NamespacedName
-		UID    types.UID
+		response.Ticket
+		Name types.NamespacedName
+		UID  types.UID
 	}
 	// Evict evicts a pod through the Eviction API, with its UID as precondition.
 	Evict struct {
-		Ticket response.Ticket
-		Name   types.NamespacedName
-		UID    types.UID
+		response.Ticket
+		Name types.NamespacedName
+		UID  types.UID
 	}
 	// Create creates an Eviction, or returns the existing one.
 	Create struct {
-		Ticket   response.Ticket
+		response.Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 	// Label writes the labels of an Eviction, WriteEviction writes its status, and WriteRequest
 	// writes the status of a request. All three are conditional on the object's version.
 	Label struct {
-		Ticket   response.Ticket
+		response.Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 	WriteEviction struct {
-		Ticket   response.Ticket
+		response.Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 	WriteRequest struct {
-		Ticket  response.Ticket
+		response.Ticket
 		Request *lifecyclev1alpha1.EvictionRequest
 	}
 	// Delete deletes an Eviction, with its UID as precondition.
 	Delete struct {
-		Ticket   response.Ticket
+		response.Ticket
 		Eviction *lifecyclev1alpha1.Eviction
 	}
 )

@@ -70,34 +70,25 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 	// The limit applies to the whole action: a read of devices sends several requests.
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	var answer eviction.Answered
-	var err error
+	answer, err := eviction.Answered{Ticket: response.TicketOf(action)}, error(nil)
 	switch a := action.(type) {
 	case eviction.ReadNode:
-		answer.Ticket = a.Ticket
 		answer.Node, err = r.nodes.readShared(ctx, a.Node)
 	case eviction.ReadPod:
-		answer.Ticket = a.Ticket
 		answer.Pod, err = r.readPod(ctx, a)
 	case eviction.Mark:
-		answer.Ticket = a.Ticket
 		answer.Pod, err = r.markPod(ctx, a)
 	case eviction.Delete:
-		answer.Ticket = a.Ticket
 		err = r.deletePod(ctx, a)
 		countDelete(err, a.Due)
 	case eviction.Evict:
-		answer.Ticket = a.Ticket
 		err = r.evictPod(ctx, a)
 		countDelete(err, a.Due)
 	case eviction.ReadDevices:
-		answer.Ticket = a.Ticket
 		answer.Devices, err = r.readDevices(ctx, a)
 	case eviction.WriteStatus:
-		answer.Ticket = a.Ticket
 		err = r.writeStatus(ctx, a)
 	case eviction.Annotate:
-		answer.Ticket = a.Ticket
 		err = r.annotateNode(ctx, a)
 	}
 

@@ -168,17 +168,13 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	api := r.client.LifecycleV1alpha1()
-	var answer evictionrequest.Answered
-	var err error
+	answer, err := evictionrequest.Answered{Ticket: response.TicketOf(action)}, error(nil)
 	switch a := action.(type) {
 	case evictionrequest.ReadPod:
-		answer.Ticket = a.Ticket
 		answer.Pod, err = r.readPod(ctx, a)
 	case evictionrequest.Evict:
-		answer.Ticket = a.Ticket
 		err = r.evictPod(ctx, a)
 	case evictionrequest.Create:
-		answer.Ticket = a.Ticket
 		var made *lifecyclev1alpha1.Eviction
 		// The name is derived from the pod's UID, so an existing Eviction is the intended one. It
 		// was created by a request with a lost response, or by another process.
@@ -187,16 +183,12 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 		}
 		answer.Written = made
 	case evictionrequest.Label:
-		answer.Ticket = a.Ticket
 		answer.Written, err = r.labelEviction(ctx, a.Eviction)
 	case evictionrequest.WriteEviction:
-		answer.Ticket = a.Ticket
 		answer.Written, err = api.Evictions(a.Eviction.Namespace).UpdateStatus(ctx, a.Eviction, metav1.UpdateOptions{})
 	case evictionrequest.WriteRequest:
-		answer.Ticket = a.Ticket
 		answer.Written, err = api.EvictionRequests(a.Request.Namespace).UpdateStatus(ctx, a.Request, metav1.UpdateOptions{})
 	case evictionrequest.Delete:
-		answer.Ticket = a.Ticket
 		err = api.Evictions(a.Eviction.Namespace).Delete(ctx, a.Eviction.Name,
 			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Eviction.UID))})
 	}
