@@ -130,8 +130,9 @@ func (d *dataDir) checkVersion() error {
 	default:
 		var found dataVersion
 		if err := json.Unmarshal(content, &found); err != nil || found.Format < 1 {
-			return fmt.Errorf("%s: %q: not a version of Berth's data: restore the file or name an empty directory "+
-				"with --data-dir", path, firstLine(content))
+			line, _, _ := strings.Cut(string(content), "\n")
+			return fmt.Errorf("%s: %.80q: not a version of Berth's data: restore the file or name an empty directory "+
+				"with --data-dir", path, line)
 		}
 		if err := found.checkUpgrade(d.root); err != nil {
 			return err
@@ -195,13 +196,4 @@ func stripPath(err error) error {
 		return path.Err
 	}
 	return err
-}
-
-// firstLine returns the beginning of a file for an error message.
-func firstLine(content []byte) string {
-	line, _, _ := strings.Cut(string(content), "\n")
-	if len(line) > 80 {
-		line = line[:80]
-	}
-	return line
 }

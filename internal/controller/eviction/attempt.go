@@ -126,7 +126,9 @@ func (e *evictor) beginAttempts(now time.Time) {
 			e.retries++
 		}
 
-		evicts := e.options.Budgets && !e.budgetsOver(now, p)
+		// Budgets are bypassed once the pod is so overdue: by setting BudgetsFor, an operator prefers
+		// a violated budget to a pod that stays on a tainted node.
+		evicts := e.options.Budgets && (e.options.BudgetsFor <= 0 || now.Before(p.Due.At.Add(e.options.BudgetsFor)))
 		a := &attempt{pod: p, attemptRecord: attemptRecord{Live: p.Pod, Unread: true, Evicts: evicts}}
 		p.attempt = a
 		e.underway++
@@ -141,12 +143,6 @@ func (e *evictor) beginAttempts(now time.Time) {
 			reading[p.node] = a
 		}
 	}
-}
-
-// budgetsOver reports whether the pod is so overdue that budgets are bypassed: by setting
-// BudgetsFor, an operator prefers a violated budget to a pod that stays on a tainted node.
-func (e *evictor) budgetsOver(now time.Time, p *pod) bool {
-	return e.options.BudgetsFor > 0 && !now.Before(p.Due.At.Add(e.options.BudgetsFor))
 }
 
 // awaitAnswer issues the ticket of the attempt's next request. An attempt waits for one response at

@@ -34,7 +34,10 @@ func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Hel
 	}
 	var noted map[string]time.Time
 	if missed {
-		noted = d.notedSince(seen)
+		// A note made for another list of taints does not count.
+		if n, ok := parseNote(seen.Note); ok && n.Of.Equal(seen.Witness) {
+			noted = n.Since
+		}
 	}
 
 	remembers := !missed || n.Known && seen.ResourceVersion == n.Version && n.Version != ""
@@ -69,16 +72,6 @@ func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Tim
 		return since
 	}
 	return seen.Witness
-}
-
-// notedSince returns the starts recorded in the node's note, or nil if the note was made for
-// another list of taints.
-func (d dating) notedSince(seen Node) map[string]time.Time {
-	n, ok := parseNote(seen.Note)
-	if !ok || !n.Of.Equal(seen.Witness) {
-		return nil
-	}
-	return n.Since
 }
 
 // newlyHeld returns a taint for which there is no valid prior knowledge. The taint starts at the

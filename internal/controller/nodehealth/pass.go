@@ -21,7 +21,11 @@ import (
 // get the taint at the secondary rate, one every 100 s.
 func (c *Core) examineNodes(now time.Time) {
 	type count struct{ ready, notReady int }
-	counts, waiting := map[string]*count{}, c.waitingNodes()
+	// The set of nodes that wait for a taint saves a search of the queues for every node.
+	counts, waiting := map[string]*count{}, sets.New[*node]()
+	for _, z := range c.zones {
+		waiting.Insert(z.toTaint...)
+	}
 	for _, n := range c.sortedNodes() {
 		met := n.Known
 		c.assignZone(now, n)
@@ -94,16 +98,6 @@ func leaveQueues(n *node) {
 		n.zone.toTaint = slices.DeleteFunc(n.zone.toTaint, is)
 		n.zone.toMark = slices.DeleteFunc(n.zone.toMark, is)
 	}
-}
-
-// waitingNodes returns the set of nodes waiting for a taint, so that a pass need not search the
-// queues for every node.
-func (c *Core) waitingNodes() sets.Set[*node] {
-	nodes := sets.New[*node]()
-	for _, z := range c.zones {
-		nodes.Insert(z.toTaint...)
-	}
-	return nodes
 }
 
 // enqueueNode queues an unready node for the evicting taint. A ready node leaves the queues, and

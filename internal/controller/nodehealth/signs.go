@@ -42,18 +42,11 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		n.Evict = false // another client removed the taint: the node must queue again
 	}
 	n.Node, n.List = seen, c.record.NodeList
-	c.adoptTaint(n)
+	// An evicting taint of a previous controller is taken over: a change of leader must neither
+	// restart the countdown nor use up the zone's rate again.
+	n.Evict = n.Evict || !c.record.AllDown && n.hasEvicting() && n.effectiveStatus() != v1.ConditionTrue
 	c.touchNode(n)
 	c.stopMarking(n)
-}
-
-// adoptTaint takes over an evicting taint from a previous controller: a change of leader must
-// neither restart the countdown nor use up the zone's rate again.
-func (c *Core) adoptTaint(n *node) {
-	if c.record.AllDown || n.Evict {
-		return
-	}
-	n.Evict = n.hasEvicting() && n.effectiveStatus() != v1.ConditionTrue
 }
 
 // hasEvicting reports whether the node has one of the two evicting taints.

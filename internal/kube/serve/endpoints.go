@@ -61,10 +61,16 @@ func (e *Endpoints) Handler() http.Handler {
 	mux.addHealth("/healthz", e.Live)
 	mux.addHealth("/livez", e.Live)
 	mux.addHealth("/readyz", e.Ready)
-	mux.Handle("/metrics", e.metricsHandler())
+	// Kubernetes' libraries share a registry. The component's own metrics are not in it, because they
+	// would conflict with those of an upstream component in the same process, as in tests.
+	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer}
+	if e.Metrics != nil {
+		gatherers = append(gatherers, e.Metrics)
+	}
+	mux.Handle("/metrics", metrics.HandlerFor(gatherers, metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError}))
 	slis.SLIMetricsWithReset{}.Install(mux)
 	if e.Config != nil {
-		mux.Handle("/configz", http.HandlerFunc(e.serveConfigz))
+		mux.Handle("/configz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, e.Config()) }))
 	}
 
 	if e.Flags != nil {
@@ -163,20 +169,6 @@ func checksHandler(kind string, checks []Check) http.Handler {
 		}
 	})
 }
-
-// metricsHandler serves the component's own metrics, and the metrics in the registry shared by
-// Kubernetes' libraries. The former are not in that registry, because they would conflict with
-// those of an upstream component in the same process, as in tests.
-func (e *Endpoints) metricsHandler() http.Handler {
-	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer}
-	if e.Metrics != nil {
-		gatherers = append(gatherers, e.Metrics)
-	}
-	return metrics.HandlerFor(gatherers, metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError})
-}
-
-// serveConfigz serves /configz.
-func (e *Endpoints) serveConfigz(w http.ResponseWriter, _ *http.Request) { WriteJSON(w, e.Config()) }
 
 // WriteJSON responds with a value, or with the error if it cannot be encoded as JSON.
 func WriteJSON(w http.ResponseWriter, value any) {

@@ -242,11 +242,6 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	return nil
 }
 
-// awaitTaintRules waits until DeviceTaintRules can be listed, and then runs their feed.
-func (w *watches) awaitTaintRules(ctx context.Context) {
-	awaitKind[resourcev1.DeviceTaintRuleList](ctx, w, cycle.DeviceTaintRules, w.client.ResourceV1())
-}
-
 // followIfListed adds a kind and its feed if the kind can be listed. Otherwise, it adds a feed that
 // waits until the kind is served and the permission is granted, and pods are scheduled without it.
 func followIfListed[L any, P listOf[L]](ctx context.Context, w *watches, kind cycle.Kind, client group) {
@@ -299,14 +294,16 @@ func (w *watches) listsDevices(ctx context.Context) error {
 // served yet.
 const devicesAgain = time.Minute
 
-// awaitDevices waits until the device kinds can be listed, and then runs their feeds and
-// awaitTaintRules.
+// awaitDevices waits until the device kinds can be listed, and then runs their feeds. It does the
+// same for DeviceTaintRules.
 func (w *watches) awaitDevices(ctx context.Context) {
 	var rules sync.WaitGroup
 	defer rules.Wait()
 	w.awaitKinds(ctx, "devices", w.listsDevices, func() ([]cycle.Kind, []func(context.Context)) {
 		if w.taintRules {
-			rules.Go(func() { w.awaitTaintRules(ctx) })
+			rules.Go(func() {
+				awaitKind[resourcev1.DeviceTaintRuleList](ctx, w, cycle.DeviceTaintRules, w.client.ResourceV1())
+			})
 		}
 		return w.deviceFeeds()
 	})

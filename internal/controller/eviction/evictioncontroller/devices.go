@@ -23,11 +23,9 @@ import (
 	"github.com/berth-k8s/berth/internal/pacing"
 )
 
-const (
-	// devicesAgain is the interval between attempts to list a kind that the API server does not
-	// serve, or does not permit to be listed.
-	devicesAgain = time.Minute
-)
+// devicesAgain is the interval between attempts to list a kind that the API server does not serve,
+// or does not permit to be listed.
+const devicesAgain = time.Minute
 
 // devicesSoon are the intervals between attempts after other failures.
 var devicesSoon = pacing.Backoff{First: time.Second, Last: 5 * time.Second}

@@ -75,7 +75,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 	case eviction.ReadNode:
 		answer.Node, err = r.nodes.readShared(ctx, a.Node)
 	case eviction.ReadPod:
-		answer.Pod, err = r.readPod(ctx, a)
+		answer.Pod, err = podOf(r.client.Get().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).MaxRetries(0).Do(ctx))
 	case eviction.Mark:
 		answer.Pod, err = r.markPod(ctx, a)
 	case eviction.Delete:
@@ -97,35 +97,24 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 
 	// Failures caused by the end of the process, or by the limit, are not logged.
 	if err != nil && ctx.Err() == nil {
-		r.logFailure(ctx, action, answer.Outcome, err)
+		log := klog.FromContext(ctx)
+		// Gone and Conflict are normal responses, and thousands of pods may fail for the same reason.
+		if answer.Outcome == response.Gone || answer.Outcome == response.Conflict || !r.complaint.Due() {
+			log = log.V(3)
+		}
+		log.Info("Request failed, will try again", "request", action, "outcome", answer.Outcome, "err", err)
 	}
 	return answer
 }
 
-// logFailure logs a failure. It uses level 3 for Gone and Conflict, which are normal responses, and
-// for failures shortly after a logged failure, because thousands of pods may fail for the same
-// reason.
-func (r *requests) logFailure(ctx context.Context, action eviction.Action, result response.Outcome, err error) {
-	log := klog.FromContext(ctx)
-	if result == response.Gone || result == response.Conflict || !r.complaint.Due() {
-		log = log.V(3)
-	}
-	log.Info("Request failed, will try again", "request", action, "outcome", result, "err", err)
-}
-
 // readNode reads the node from etcd, and not from a cache: a get without a resourceVersion is
-// consistent.
+// consistent. Pods are read likewise.
 func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, error) {
 	var node v1.Node
 	if err := r.client.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node); err != nil {
 		return nil, err
 	}
 	return new(eviction.NodeOf(&node)), nil
-}
-
-// readPod reads the pod like readNode, consistently.
-func (r *requests) readPod(ctx context.Context, a eviction.ReadPod) (*eviction.Pod, error) {
-	return podOf(r.client.Get().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).MaxRetries(0).Do(ctx))
 }
 
 // podOf returns the pod in a response.

@@ -32,10 +32,8 @@ import (
 // Name is the controller's name in the API and in --controllers.
 const Name = "evictionrequest-controller"
 
-const (
-	// servedAgain is the interval between checks for an API not served by the API server.
-	servedAgain = time.Minute
-)
+// servedAgain is the interval between checks for an API not served by the API server.
+const servedAgain = time.Minute
 
 // servedSoon are the intervals between checks after other failures.
 var servedSoon = pacing.Backoff{First: time.Second, Last: 5 * time.Second}
