@@ -38,7 +38,7 @@ type judges struct {
 	outside  *plugins.Rejection // rejection of nodes that are not listed in only
 	names    []string
 	judges   []func(n *cluster.Node) *plugins.Rejection
-	static   int           // number of judges before the first one that reads pods or other objects
+	static   int           // number of judges before the first that reads pods or other objects
 	again    []func() bool // see plugins.Judge
 }
 
