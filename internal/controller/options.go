@@ -173,7 +173,8 @@ func (o *Options) Validate() error {
 		{"node-monitor-grace-period", h.MonitorGracePeriod, h.MonitorGracePeriod <= 0, "be greater than zero"},
 		{"node-startup-grace-period", h.StartupGracePeriod, h.StartupGracePeriod <= 0, "be greater than zero"},
 		// Any number is valid, like upstream: with a threshold of 0, every zone with three nodes
-		// down is unhealthy, and with a threshold above 1, none is; a rate of 0 or less means never.
+		// down is unhealthy, and with a threshold above 1, none is; a rate of 0 or less means
+		// never.
 		{"unhealthy-zone-threshold", h.UnhealthyZoneThreshold, math.IsNaN(h.UnhealthyZoneThreshold), "be a number"},
 		{"node-eviction-rate", h.EvictionRate, math.IsNaN(h.EvictionRate), "be a number"},
 		{"secondary-node-eviction-rate", h.SecondaryEvictionRate, math.IsNaN(h.SecondaryEvictionRate), "be a number"},

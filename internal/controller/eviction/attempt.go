@@ -126,8 +126,8 @@ func (e *evictor) beginAttempts(now time.Time) {
 			e.retries++
 		}
 
-		// Budgets are bypassed once the pod is so overdue: by setting BudgetsFor, an operator prefers
-		// a violated budget to a pod that stays on a tainted node.
+		// Budgets are bypassed once the pod is so overdue: by setting BudgetsFor, an operator
+		// prefers a violated budget to a pod that stays on a tainted node.
 		evicts := e.options.Budgets && (e.options.BudgetsFor <= 0 || now.Before(p.Due.At.Add(e.options.BudgetsFor)))
 		a := &attempt{pod: p, attemptRecord: attemptRecord{Live: p.Pod, Unread: true, Evicts: evicts}}
 		p.attempt = a

@@ -61,8 +61,8 @@ func (e *Endpoints) Handler() http.Handler {
 	mux.addHealth("/healthz", e.Live)
 	mux.addHealth("/livez", e.Live)
 	mux.addHealth("/readyz", e.Ready)
-	// Kubernetes' libraries share a registry. The component's own metrics are not in it, because they
-	// would conflict with those of an upstream component in the same process, as in tests.
+	// Kubernetes' libraries share a registry. The component's own metrics are not in it, because
+	// they would conflict with those of an upstream component in the same process, as in tests.
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer}
 	if e.Metrics != nil {
 		gatherers = append(gatherers, e.Metrics)

@@ -98,7 +98,8 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 	// Failures caused by the end of the process, or by the limit, are not logged.
 	if err != nil && ctx.Err() == nil {
 		log := klog.FromContext(ctx)
-		// Gone and Conflict are normal responses, and thousands of pods may fail for the same reason.
+		// Gone and Conflict are normal responses, and thousands of pods may fail for the same
+		// reason.
 		if answer.Outcome == response.Gone || answer.Outcome == response.Conflict || !r.complaint.Due() {
 			log = log.V(3)
 		}
