@@ -355,7 +355,6 @@ func (f *fullDevices) await(done func() (bool, string)) {
 		if !errors.As(err, &progress) {
 			f.t.Fatalf("no progress for %v: %v", patience, err)
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 
