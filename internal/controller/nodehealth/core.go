@@ -77,17 +77,27 @@ type Core struct {
 	nodes   map[string]*node
 	leases  map[string]lease // by node, including unobserved nodes
 	zones   map[string]*zone
+	sorted  sorted
 	dirty   []*node // nodes with possible writes, in order of discovery
 	asked   map[response.Ticket]request
 	marking int // number of MarkPods in asked
 
 	suspects []*node                   // seemingly silent nodes with unread Leases
 	reading  map[response.Ticket]*node // nodes with Lease reads in flight
-	recount  bool                      // within a step: all nodes must be examined, even if no pass is due
-	polled   bool                      // within a step: signs of life have just been listed (Polled)
+	// queuesEmpty is set if no zone has queued nodes. Then a Lease costs no look at every zone.
+	queuesEmpty bool
+	recount     bool // within a step: all nodes must be examined, even if no pass is due
+	polled      bool // within a step: signs of life have just been listed (Polled)
 
 	record  coreRecord
 	actions []Action
+}
+
+// sorted holds nodes and zones by name. A slice is nil after a node or a zone was added or removed:
+// a million nodes take more than a second to sort.
+type sorted struct {
+	nodes []*node
+	zones []*zone
 }
 
 // coreRecord is the part of a Core's own state that Knowledge stores unchanged.
@@ -254,12 +264,18 @@ func (c *Core) Wake(now time.Time) time.Time {
 
 // sortedNodes returns the nodes by name, so that results do not depend on map order.
 func (c *Core) sortedNodes() []*node {
-	return slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return cmp.Compare(a.Name, b.Name) })
+	if c.sorted.nodes == nil {
+		c.sorted.nodes = slices.SortedFunc(maps.Values(c.nodes), func(a, b *node) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return c.sorted.nodes
 }
 
 // sortedZones returns the zones by name, for the same reason.
 func (c *Core) sortedZones() []*zone {
-	return slices.SortedFunc(maps.Values(c.zones), func(a, b *zone) int { return cmp.Compare(a.Name, b.Name) })
+	if c.sorted.zones == nil {
+		c.sorted.zones = slices.SortedFunc(maps.Values(c.zones), func(a, b *zone) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return c.sorted.zones
 }
 
 // addAction appends an action to the result of Step.

@@ -5,6 +5,7 @@ package nodehealth
 
 import (
 	"time"
+	"unique"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,7 +25,7 @@ type Node struct {
 	Unschedulable   bool
 	Taints          []v1.Taint
 	Conditions      []v1.NodeCondition // of the types in watched
-	Labels          map[string]string  // of the keys in mirrored
+	Labels          map[string]string  // pairs in mirrored that differ
 }
 
 // watched maps the statuses of conditions to the keys of taints.
@@ -57,28 +58,33 @@ func NodeOf(node *v1.Node) Node {
 		UID:             node.UID,
 		ResourceVersion: node.ResourceVersion,
 		Created:         node.CreationTimestamp.Time,
-		Zone:            nodetopology.GetZoneKey(node),
+		Zone:            shared(nodetopology.GetZoneKey(node)),
 		Unschedulable:   node.Spec.Unschedulable,
 		Taints:          node.Spec.Taints,
-		Labels:          map[string]string{},
+		Conditions:      make([]v1.NodeCondition, 0, len(watched)),
 	}
 
 	_, n.Excluded = node.Labels[excludeDisruption]
 	for _, c := range node.Status.Conditions {
 		if _, ok := watched[c.Type]; ok {
+			c.Type, c.Status, c.Reason, c.Message = shared(c.Type), shared(c.Status), shared(c.Reason), shared(c.Message)
 			n.Conditions = append(n.Conditions, c)
 		}
 	}
 
 	for stable, beta := range mirrored {
-		for _, key := range []string{stable, beta} {
-			if value, ok := node.Labels[key]; ok {
-				n.Labels[key] = value
+		if value, ok := node.Labels[stable]; ok && node.Labels[beta] != value {
+			if n.Labels == nil {
+				n.Labels = map[string]string{}
 			}
+			n.Labels[stable] = value
 		}
 	}
 	return n
 }
+
+// shared returns the copy of a string that all equal strings share. Most nodes have equal conditions.
+func shared[S ~string](s S) S { return S(unique.Make(string(s)).Value()) }
 
 // conditionOf returns the condition of that type, or nil.
 func (n *Node) conditionOf(t v1.NodeConditionType) *v1.NodeCondition {

@@ -52,6 +52,7 @@ func (c *Core) examineNodes(now time.Time) {
 		k := counts[z.Name]
 		if k == nil {
 			delete(c.zones, z.Name)
+			c.sorted.zones = nil
 			continue
 		}
 		z.Size, z.Unhealthy = k.ready+k.notReady, k.notReady
@@ -69,14 +70,14 @@ func (c *Core) assignZone(now time.Time, n *node) {
 		rate := c.options.EvictionRate
 		full := newBucket(now, rate)
 		z = &zone{zoneRecord: zoneRecord{Name: n.Node.Zone, State: Initial, Tainting: full, Marking: full}}
-		c.zones[z.Name] = z
+		c.zones[z.Name], c.sorted.zones = z, nil
 	}
 	if n.zone != z {
 		marking := n.zone != nil && slices.Contains(n.zone.toMark, n)
 		leaveQueues(n)
 		n.zone = z
 		if marking { // enqueueNode queues it again for the taint only
-			z.toMark = append(z.toMark, n)
+			c.enqueue(&z.toMark, n)
 		}
 	}
 
@@ -108,11 +109,14 @@ func (c *Core) enqueueNode(n *node, waited bool) {
 		if waited || len(n.zone.toMark) > 0 {
 			leaveQueues(n)
 		}
-		n.Evict, n.Marks = false, false
-		c.touchNode(n)
+		// Other pending writes of a ready node were found when its state was seen.
+		if n.Evict || n.Marks || len(n.Taints) > 0 {
+			n.Evict, n.Marks = false, false
+			c.touchNode(n)
+		}
 	case v1.ConditionFalse, v1.ConditionUnknown:
 		if !n.Evict && !(waited && slices.Contains(n.zone.toTaint, n)) { // a node that has changed its zone is no longer queued
-			n.zone.toTaint = append(n.zone.toTaint, n)
+			c.enqueue(&n.zone.toTaint, n)
 		}
 	}
 }
@@ -173,19 +177,27 @@ func (c *Core) toMark(n *node) {
 		return
 	}
 	if !slices.Contains(n.zone.toMark, n) {
-		n.zone.toMark = append(n.zone.toMark, n)
+		c.enqueue(&n.zone.toMark, n)
 	}
 }
+
+// enqueue adds a node to a queue of its zone.
+func (c *Core) enqueue(line *[]*node, n *node) { *line, c.queuesEmpty = append(*line, n), false }
 
 // releaseAll admits as many queued nodes to the taint, and to the marking of their pods, as each
 // zone's rate allows.
 func (c *Core) releaseAll(now time.Time) {
+	if c.queuesEmpty {
+		return
+	}
+	c.queuesEmpty = true
 	for _, z := range c.sortedZones() {
 		z.toTaint = c.releaseDue(now, &z.Tainting, z.toTaint, func(n *node) {
 			n.Evict = true
 			z.Evictions++
 		})
 		z.toMark = c.releaseDue(now, &z.Marking, z.toMark, func(n *node) { n.Marks = true })
+		c.queuesEmpty = c.queuesEmpty && len(z.toTaint)+len(z.toMark) == 0
 	}
 }
 

@@ -32,7 +32,7 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		if l, ok := c.leases[seen.Name]; ok && l.Seen.After(n.Sign) {
 			n.Sign = l.Seen
 		}
-		c.nodes[seen.Name] = n
+		c.nodes[seen.Name], c.sorted.nodes = n, nil
 	case isOlder(seen.ResourceVersion, n.ResourceVersion) && !c.record.Listing:
 		return // the response to Berth's own write arrived before this event of the watch
 	case !sameHeartbeat(seen.conditionOf(v1.NodeReady), n.conditionOf(v1.NodeReady)):
@@ -150,6 +150,7 @@ func (c *Core) forgiveSilence(from, to time.Time) {
 // marked as gone.
 func (c *Core) nodeGone(n *node) {
 	delete(c.nodes, n.Name)
+	c.sorted.nodes = nil
 	delete(c.leases, n.Name)
 	n.Gone = true
 	if n.Known {

@@ -114,7 +114,7 @@ func versions(nodes []*v1.Node) (all []string) {
 
 func newNodes() runtime.Object { return &v1.NodeList{} }
 
-// TestUnusedFieldsAreSkipped verifies that WithoutManagedFields drops managed fields from lists and
+// TestUnusedFieldsAreSkipped verifies that Without drops managed fields from lists and
 // watches in the protobuf format, and decodes all other fields, and that Of keeps them.
 func TestUnusedFieldsAreSkipped(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
@@ -128,7 +128,7 @@ func TestUnusedFieldsAreSkipped(t *testing.T) {
 			if keeps {
 				return Of(client, "", "nodes", newNodes)
 			}
-			return WithoutManagedFields(client, "nodes", newNodes)
+			return Without(ManagedFields, client, "", "nodes", newNodes)
 		})
 		if !slices.Equal(versions(shown), []string{"5", "8"}) {
 			t.Fatalf("shown versions %v", versions(shown))
@@ -184,13 +184,24 @@ func TestHeartbeatsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestMalformedObjectsAreErrors verifies that a truncated object is an error like in client-go.
-func TestMalformedObjectsAreErrors(t *testing.T) {
-	text := encode(t, node("a", "8", time.Unix(1_800_000_000, 0), map[string]string{"zone": "a"}))
-	for size := range text {
-		_, _, want := scheme.Codecs.UniversalDeserializer().Decode(text[:size], nil, nil)
-		if _, err := decode(slices.Clone(text[:size]), managedFields, nil); (err == nil) != (want == nil) {
-			t.Fatalf("the first %d of %d bytes: %v, but client-go: %v", size, len(text), err, want)
+// TestObjectsAreDecodedLikeInClientGo verifies that objects, lists, and truncated and longer texts
+// are decoded like by client-go, also into an object of this or another type.
+func TestObjectsAreDecodedLikeInClientGo(t *testing.T) {
+	n := node("a", "8", time.Unix(1_800_000_000, 0), map[string]string{"zone": "a"})
+	for _, object := range []runtime.Object{n, &v1.NodeList{Items: []v1.Node{*n, *n}}, &metav1.Status{Message: "m"}, &v1.Pod{Spec: v1.PodSpec{NodeName: "a"}}} {
+		text := append(encode(t, object), 0xff)
+		for size := range len(text) + 1 {
+			for _, into := range []runtime.Object{nil, &v1.Node{Spec: v1.NodeSpec{PodCIDR: "old"}}, &v1.NodeList{}} {
+				other, ours := into, into
+				if into != nil {
+					other, ours = into.DeepCopyObject(), into.DeepCopyObject()
+				}
+				want, _, failure := scheme.Codecs.UniversalDeserializer().Decode(text[:size], nil, other)
+				got, err := decode(slices.Clone(text[:size]), nil, ours)
+				if (err == nil) != (failure == nil) || err == nil && !equality.Semantic.DeepEqual(got, want) {
+					t.Fatalf("the first %d of %d bytes into %T: %v, %v, but client-go: %v, %v", size, len(text), into, got, err, want, failure)
+				}
+			}
 		}
 	}
 }
@@ -247,7 +258,7 @@ func TestWatchesAreReadAhead(t *testing.T) {
 	defer server.Close()
 	reads := &readSizes{RoundTripper: http.DefaultTransport}
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, Transport: reads})
-	w, err := WithoutManagedFields(client.CoreV1().RESTClient(), "nodes", newNodes).Watch(t.Context(), metav1.ListOptions{})
+	w, err := Without(ManagedFields, client.CoreV1().RESTClient(), "", "nodes", newNodes).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

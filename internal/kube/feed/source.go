@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -47,21 +48,21 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 	return newSource(client, namespace, resource, newList, nil, nil)
 }
 
-// WithoutManagedFields is like Of, but drops the managed fields of objects in the protobuf format,
-// which are a large part of most objects.
-func WithoutManagedFields(client rest.Interface, resource string, newList func() runtime.Object) Source {
-	return newSource(client, metav1.NamespaceAll, resource, newList, managedFields, nil)
+// Without is like Of, but drops unused fields of objects in the protobuf format, for example the
+// managed fields, which are a large part of most objects.
+func Without(unused Fields, client rest.Interface, namespace, resource string, newList func() runtime.Object) Source {
+	return newSource(client, namespace, resource, newList, unused, nil)
 }
 
 // WithoutHeartbeats returns a source for nodes without managed fields, whose watch shows no change
 // if only the heartbeat of a node has changed. Kubelets update the status of every node at least
 // every five minutes.
 func WithoutHeartbeats(client rest.Interface) Source {
-	return newSource(client, metav1.NamespaceAll, "nodes", func() runtime.Object { return &v1.NodeList{} }, managedFields,
+	return newSource(client, metav1.NamespaceAll, "nodes", func() runtime.Object { return &v1.NodeList{} }, ManagedFields,
 		&heartbeats{seed: maphash.MakeSeed()})
 }
 
-func newSource(client rest.Interface, namespace, resource string, newList func() runtime.Object, unused fields, h *heartbeats) Source {
+func newSource(client rest.Interface, namespace, resource string, newList func() runtime.Object, unused Fields, h *heartbeats) Source {
 	get := func(o *metav1.ListOptions) *rest.Request {
 		return client.Get().Namespace(namespace).Resource(resource).VersionedParams(o, metav1.ParameterCodec).MaxRetries(0)
 	}
@@ -76,7 +77,7 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 			list := newList()
 			err := readInto(ctx, get(&o), o.Limit, list, unused, &text)
 			if err == nil && h != nil { // the nodes are passed on before a watch begins
-				h.eachNode(text.Bytes(), fields{2: {2: nil}}, func(key, digest uint64) { h.known[key] = digest })
+				h.eachNode(text.Bytes(), Fields{2: {2: nil}}, func(key, digest uint64) { h.known[key] = digest })
 			}
 			if page, is := list.(metav1.ListInterface); err != nil || !is || page.GetContinue() == "" {
 				text = bytes.Buffer{} // the last page
@@ -93,23 +94,23 @@ func newSource(client rest.Interface, namespace, resource string, newList func()
 	}
 }
 
-// fields is a set of fields of a protobuf message, by number. The value is the set of fields of the
+// Fields is a set of fields of a protobuf message, by number. The value is the set of fields of the
 // nested message, or nil for the field as a whole.
-type fields map[protowire.Number]fields
+type Fields map[protowire.Number]Fields
 
 // These sets begin at the envelope of an object, a runtime.Unknown, whose field 2 is the object, or
 // at a list, whose field 2 holds the items. Field 1 of an object is its metadata, with the name in
 // field 1, resourceVersion in 6 and managedFields in 17.
 var (
-	managedFields = fields{2: {1: {17: nil}}}
+	ManagedFields = Fields{2: {1: {17: nil}}}
 	// Field 3 of a node is its status, field 4 of that the conditions, and field 3 of a condition
 	// lastHeartbeatTime.
-	heartbeatFields = fields{2: {1: {6: nil, 17: nil, skipped: nil}, 3: {4: {3: nil}}}}
+	heartbeatFields = Fields{2: {1: {6: nil, 17: nil, skipped: nil}, 3: {4: {3: nil}}}}
 )
 
 // walk calls visit for the encoding of each field in the set, with in true, and for all other
 // fields. It stops at a malformed field, which the decoder reports.
-func (s fields) walk(message []byte, visit func(field []byte, in bool)) {
+func (s Fields) walk(message []byte, visit func(field []byte, in bool)) {
 	for len(message) > 0 {
 		number, _, size := protowire.ConsumeField(message)
 		if size < 0 {
@@ -128,27 +129,78 @@ func (s fields) walk(message []byte, visit func(field []byte, in bool)) {
 
 // walkObject is like walk for an object in the protobuf format, after its magic number. It does
 // nothing for an object in JSON.
-func (s fields) walkObject(text []byte, visit func(field []byte, in bool)) {
-	if envelope, is := bytes.CutPrefix(text, []byte("k8s\x00")); is {
+func (s Fields) walkObject(text []byte, visit func(field []byte, in bool)) {
+	if envelope, is := bytes.CutPrefix(text, magic); is {
 		s.walk(envelope, visit)
 	}
 }
 
-// skipped is a field number that no message has. It is encoded as fa 7f, with the type of messages.
+// skipped is a field number that no message has. It is encoded as fa 7f, with the type of strings,
+// lists and messages. It replaces numbers of two bytes. A number of one byte is replaced by 15,
+// which no message with such an unused field has.
 const skipped = 2047
 
 // decode decodes an object or a list without the unused fields, into the given object if it is not
-// nil. The text is modified: the decoder skips the unused fields, because their numbers, of two
-// bytes when encoded, are replaced by skipped.
-func decode(text []byte, unused fields, into runtime.Object) (runtime.Object, error) {
+// nil. The text is modified: the decoder skips the unused fields, because their numbers are
+// replaced.
+func decode(text []byte, unused Fields, into runtime.Object) (runtime.Object, error) {
 	unused.walkObject(text, func(field []byte, in bool) {
-		if in {
+		switch {
+		case in && field[0] < 1<<7:
+			field[0] = 0x7a
+		case in:
 			copy(field, "\xfa\x7f")
 		}
 	})
+	if object, err, ok := decodeInPlace(text, into); ok {
+		return object, err
+	}
 	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, into)
 	return object, err
 }
+
+// decodeInPlace is like the deserializer of the scheme, but does not copy the encoded object, which
+// may be a whole page. It returns false for texts in JSON, and for malformed envelopes.
+func decodeInPlace(text []byte, into runtime.Object) (object runtime.Object, err error, ok bool) {
+	envelope, is := bytes.CutPrefix(text, magic)
+	var kind runtime.TypeMeta
+	var content []byte
+	walked := 0
+	Fields{}.walk(envelope, func(field []byte, _ bool) {
+		walked += len(field)
+		number, _, tag := protowire.ConsumeTag(field)
+		switch value, _ := protowire.ConsumeBytes(field[tag:]); number {
+		case 1:
+			err = kind.Unmarshal(value)
+		case 2:
+			content = value
+		}
+	})
+	if !is || walked < len(envelope) || err != nil || kind.Kind == "" || kind.APIVersion == "" {
+		return nil, nil, false
+	}
+
+	gvk := schema.FromAPIVersionAndKind(kind.APIVersion, kind.Kind)
+	if object, err = runtime.UseOrCreateObject(scheme.Scheme, scheme.Scheme, gvk, into); err != nil {
+		return nil, err, true
+	}
+	message, is := object.(interface {
+		Reset()
+		Unmarshal(text []byte) error
+	})
+	if !is {
+		return nil, nil, false
+	}
+	message.Reset()
+	if err := message.Unmarshal(content); err != nil {
+		return nil, err, true
+	}
+	object.GetObjectKind().SetGroupVersionKind(gvk)
+	return object, nil, true
+}
+
+// magic is the beginning of an object in the protobuf format.
+var magic = []byte("k8s\x00")
 
 // heartbeats recognizes changes of nodes that are only heartbeats, by digests of the nodes.
 type heartbeats struct {
@@ -160,7 +212,7 @@ type heartbeats struct {
 // eachNode calls see for each node of a text, with the hash of its name, and the digest of the node
 // without the heartbeat. nodes is the set of fields with nodes, which all have the number 2. The
 // name is the first field in each encoding by Kubernetes.
-func (h *heartbeats) eachNode(text []byte, nodes fields, see func(key, digest uint64)) {
+func (h *heartbeats) eachNode(text []byte, nodes Fields, see func(key, digest uint64)) {
 	nodes.walkObject(text, func(node []byte, in bool) {
 		if !in {
 			return
@@ -184,7 +236,7 @@ func (h *heartbeats) eachNode(text []byte, nodes fields, see func(key, digest ui
 // processed, because the watch decodes an event only after the previous one was received.
 func (h *heartbeats) isNext(event *metav1.WatchEvent) bool {
 	h.known[h.next[0]], h.next = h.next[1], [2]uint64{}
-	h.eachNode(event.Object.Raw, fields{2: nil}, func(key, digest uint64) { h.next = [2]uint64{key, digest} })
+	h.eachNode(event.Object.Raw, Fields{2: nil}, func(key, digest uint64) { h.next = [2]uint64{key, digest} })
 	key, digest := h.next[0], h.next[1]
 	if event.Type != string(watch.Modified) || key == 0 {
 		delete(h.known, key)
@@ -200,7 +252,7 @@ type stream struct {
 	body       *bufio.Reader
 	json       *json.Decoder // set if the events are in JSON
 	frame      []byte        // an encoded event; reused
-	unused     fields        // dropped from the objects
+	unused     Fields        // dropped from the objects
 	event      metav1.WatchEvent
 	heartbeats *heartbeats // nil: heartbeats are passed on
 }
@@ -211,7 +263,7 @@ const readAhead = 64 << 10
 
 // openWatch opens a watch whose events are decoded by decode. If h is not nil, heartbeats of nodes
 // are dropped.
-func openWatch(ctx context.Context, request *rest.Request, unused fields, h *heartbeats) (watch.Interface, error) {
+func openWatch(ctx context.Context, request *rest.Request, unused Fields, h *heartbeats) (watch.Interface, error) {
 	body, err := request.Throttle(nil).Stream(ctx) // like client-go's watches
 	if err != nil {
 		return nil, err
@@ -281,11 +333,11 @@ func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runt
 	if managed {
 		return readInto(ctx, request, limit, list, nil, text)
 	}
-	return readInto(ctx, request, limit, list, managedFields, text)
+	return readInto(ctx, request, limit, list, ManagedFields, text)
 }
 
 // readInto is ReadInto without the unused fields of the items.
-func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused fields, text *bytes.Buffer) error {
+func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused Fields, text *bytes.Buffer) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return err
@@ -304,7 +356,7 @@ func readInto(ctx context.Context, request *rest.Request, limit int64, list runt
 		return errLargePage
 	}
 	if unused != nil {
-		unused = fields{2: unused} // field 2 of a list holds the items
+		unused = Fields{2: unused} // field 2 of a list holds the items
 	}
 	_, err = decode(text.Bytes(), unused, list)
 	return err

@@ -151,7 +151,7 @@ func followKind[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) {
 // feedOf returns a feed that passes all objects of a kind to the core.
 func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(context.Context) {
 	resource := string(kind) // kinds have the names of resources
-	source := feed.WithoutManagedFields(client.RESTClient(), resource, func() runtime.Object { return P(new(L)) })
+	source := feed.Without(feed.ManagedFields, client.RESTClient(), metav1.NamespaceAll, resource, func() runtime.Object { return P(new(L)) })
 	if kind == cycle.Nodes {
 		source = feed.WithoutHeartbeats(client.RESTClient())
 	}

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/controller/controllerjournal"
@@ -98,17 +99,22 @@ func (e *Evictor) Synced() bool {
 // Run evicts until the context ends, and returns once all requests have completed. An Evictor can
 // be run only once.
 func (e *Evictor) Run(ctx context.Context) {
-	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
+	pods := feed.Without(feed.ManagedFields, e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
 	pods.Selector = "spec.nodeName!=" // pods that are not bound are not evicted
 	feeds := []func(context.Context){func(ctx context.Context) { feed.Run(ctx, pods, e.podSink()) }}
 	if e.events.Nodes != nil {
-		nodes := feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
-		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, nodes, e.nodeSink()) })
+		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, nodesOf(e.requests.client), e.nodeSink()) })
 	}
 	if e.events.Devices != nil {
 		feeds = append(feeds, e.deviceFeeds()...)
 	}
 	e.Loop.Run(ctx, feeds...)
+}
+
+// nodesOf returns the source of nodes, without labels and status, which the core does not need.
+func nodesOf(client rest.Interface) feed.Source {
+	unused := feed.Fields{2: {1: {11: nil}, 3: nil}}
+	return feed.Without(unused, client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 }
 
 // runAction adds the event of a Record to its log, which does not block, and returns nil. For any

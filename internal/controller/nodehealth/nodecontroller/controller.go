@@ -80,13 +80,28 @@ func (c *Controller) Synced() bool { return c.nodesListed.Load() && c.leasesList
 // Run keeps taints up to date until the context ends, and returns once all writes have completed. A
 // Controller can be run only once.
 func (c *Controller) Run(ctx context.Context) {
-	nodes := feed.Of(c.client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
-	leases := feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases",
-		func() runtime.Object { return &coordinationv1.LeaseList{} })
 	c.Loop.Run(ctx,
-		func(ctx context.Context) { feed.Run(ctx, nodes, c.nodeSink()) },
-		func(ctx context.Context) { feed.Run(ctx, leases, c.leaseSink()) },
+		func(ctx context.Context) { feed.Run(ctx, nodesOf(c.client), c.nodeSink()) },
+		func(ctx context.Context) { feed.Run(ctx, leasesOf(c.client), c.leaseSink()) },
 	)
+}
+
+// nodesOf returns the source of nodes, without fields that the core does not need.
+func nodesOf(client kubernetes.Interface) feed.Source {
+	unused := feed.Fields{2: {
+		// metadata: annotations, owners, finalizers, managed fields; status: all but phase and conditions
+		1: {12: nil, 13: nil, 14: nil, 17: nil},
+		3: {1: nil, 2: nil, 5: nil, 6: nil, 7: nil, 8: nil, 9: nil, 10: nil, 11: nil, 12: nil, 13: nil, 14: nil},
+	}}
+	return feed.Without(unused, client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
+}
+
+// leasesOf returns the source of the nodes' Leases, without fields that the core does not need.
+func leasesOf(client kubernetes.Interface) feed.Source {
+	// metadata: all but name and version; spec: holder, time of acquisition
+	unused := feed.Fields{2: {1: {3: nil, 5: nil, 8: nil, 11: nil, 12: nil, 13: nil, 14: nil, 17: nil}, 2: {1: nil, 3: nil}}}
+	return feed.Without(unused, client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases",
+		func() runtime.Object { return &coordinationv1.LeaseList{} })
 }
 
 // step passes an event to the core, preceded by Away if the process was stopped: otherwise a
