@@ -82,12 +82,11 @@ type Core struct {
 	asked   map[response.Ticket]request
 	marking int // number of MarkPods in asked
 
-	suspects []*node                   // seemingly silent nodes with unread Leases
-	reading  map[response.Ticket]*node // nodes with Lease reads in flight
-	// queuesEmpty is set if no zone has queued nodes. Then a Lease costs no look at every zone.
-	queuesEmpty bool
-	recount     bool // within a step: all nodes must be examined, even if no pass is due
-	polled      bool // within a step: signs of life have just been listed (Polled)
+	suspects  []*node                   // seemingly silent nodes with unread Leases
+	reading   map[response.Ticket]*node // nodes with Lease reads in flight
+	releaseAt time.Time                 // earliest time at which a zone may admit a queued node; zero if unknown
+	recount   bool                      // within a step: all nodes must be examined, even if no pass is due
+	polled    bool                      // within a step: signs of life have just been listed (Polled)
 
 	record  coreRecord
 	actions []Action
@@ -242,13 +241,10 @@ func (c *Core) Wake(now time.Time) time.Time {
 		at = now.Add(c.options.MonitorPeriod) // the lists must complete first
 	}
 	sooner := func(t time.Time) { at = pacing.Earlier(at, t) }
-	for _, z := range c.zones {
-		if next, ok := z.Tainting.nextToken(now); ok && len(z.toTaint) > 0 {
-			sooner(next)
-		}
-		if next, ok := z.Marking.nextToken(now); ok && len(z.toMark) > 0 {
-			sooner(next)
-		}
+	if c.releaseAt.IsZero() {
+		sooner(c.nextRelease(now))
+	} else {
+		sooner(c.releaseAt)
 	}
 
 	if len(c.asked) >= c.options.InFlight {

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/berth-k8s/berth/internal/pacing"
 )
 
 // examineNodes examines every node: it determines the silent nodes, the state of each zone, and the
@@ -159,6 +161,7 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 		if z.State != state || allDown != c.record.AllDown {
 			z.Tainting.setRate(now, rate)
 			z.Marking.setRate(now, rate)
+			c.releaseAt = time.Time{}
 			c.addAction(ZoneChanged{Zone: z.Name, From: z.State, To: state, Rate: rate})
 			z.State = state
 		}
@@ -182,23 +185,37 @@ func (c *Core) toMark(n *node) {
 }
 
 // enqueue adds a node to a queue of its zone.
-func (c *Core) enqueue(line *[]*node, n *node) { *line, c.queuesEmpty = append(*line, n), false }
+func (c *Core) enqueue(line *[]*node, n *node) { *line, c.releaseAt = append(*line, n), time.Time{} }
 
 // releaseAll admits as many queued nodes to the taint, and to the marking of their pods, as each
-// zone's rate allows.
+// zone's rate allows. It examines the zones only when a zone may have a token, because every renewal
+// of a Lease is a step.
 func (c *Core) releaseAll(now time.Time) {
-	if c.queuesEmpty {
+	if now.Before(c.releaseAt) {
 		return
 	}
-	c.queuesEmpty = true
 	for _, z := range c.sortedZones() {
 		z.toTaint = c.releaseDue(now, &z.Tainting, z.toTaint, func(n *node) {
 			n.Evict = true
 			z.Evictions++
 		})
 		z.toMark = c.releaseDue(now, &z.Marking, z.toMark, func(n *node) { n.Marks = true })
-		c.queuesEmpty = c.queuesEmpty && len(z.toTaint)+len(z.toMark) == 0
 	}
+	c.releaseAt = c.nextRelease(now)
+}
+
+// nextRelease returns the time of the next token of a zone with queued nodes, or of the next check.
+func (c *Core) nextRelease(now time.Time) time.Time {
+	at := now.Add(furthest)
+	for _, z := range c.zones {
+		if next, ok := z.Tainting.nextToken(now); ok && len(z.toTaint) > 0 {
+			at = pacing.Earlier(at, next)
+		}
+		if next, ok := z.Marking.nextToken(now); ok && len(z.toMark) > 0 {
+			at = pacing.Earlier(at, next)
+		}
+	}
+	return at
 }
 
 // releaseDue takes nodes from the front of a queue as long as there are tokens, and returns the

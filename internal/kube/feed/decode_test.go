@@ -188,7 +188,8 @@ func TestHeartbeatsAreNotShown(t *testing.T) {
 // are decoded like by client-go, also into an object of this or another type.
 func TestObjectsAreDecodedLikeInClientGo(t *testing.T) {
 	n := node("a", "8", time.Unix(1_800_000_000, 0), map[string]string{"zone": "a"})
-	for _, object := range []runtime.Object{n, &v1.NodeList{Items: []v1.Node{*n, *n}}, &metav1.Status{Message: "m"}, &v1.Pod{Spec: v1.PodSpec{NodeName: "a"}}} {
+	list, pod := &v1.NodeList{Items: []v1.Node{*n, *n}}, &v1.Pod{Spec: v1.PodSpec{NodeName: "a"}}
+	for _, object := range []runtime.Object{n, list, &metav1.Status{Message: "m"}, pod} {
 		text := append(encode(t, object), 0xff)
 		for size := range len(text) + 1 {
 			for _, into := range []runtime.Object{nil, &v1.Node{Spec: v1.NodeSpec{PodCIDR: "old"}}, &v1.NodeList{}} {

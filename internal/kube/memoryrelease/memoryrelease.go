@@ -14,8 +14,8 @@ import (
 )
 
 // These constants bound the cost of forced collections. A process counts as idle if the collector
-// has run at most idleCycles times within period; with a small heap, it runs occasionally even in
-// an idle process. At least pausePeriods periods pass between two forced collections. At most
+// has run at most idleCycles times within period, and little was allocated; with a small heap, the
+// collector runs occasionally even in an idle process. At least pausePeriods periods pass between two forced collections. At most
 // mostForced collections are forced until the collector runs by itself, or until the process has
 // allocated much; there is more than one because some memory may become unused only a little later.
 const period, idleCycles, pausePeriods, mostForced = 10 * time.Second, 1, 3, 2
@@ -40,11 +40,12 @@ type reading struct {
 
 // run decides at each tick whether to call collect. The functions are parameters for the tests.
 //
-// It collects if the collector has run at most idleCycles times since the previous tick, the
-// process holds clearly more memory than the live heap, or allocated much since the last cycle (so
-// that the live heap may be much smaller by now), and the last forced collection was at least
-// pausePeriods ticks ago. After mostForced such collections, it waits until the collector has run
-// by itself, or until much was allocated, because otherwise there is little new garbage.
+// It collects if the collector has run at most idleCycles times and little was allocated since the
+// previous tick, the process holds clearly more memory than the live heap, or allocated much since
+// the last cycle (so that the live heap may be much smaller by now), and the last forced collection
+// was at least pausePeriods ticks ago. After mostForced such collections, it waits until the
+// collector has run by itself, or until much was allocated, because otherwise there is little new
+// garbage.
 func run(ctx context.Context, tick <-chan time.Time, read func() reading, collect func()) {
 	before, left := read(), mostForced
 	made := before.made // at the last cycle or forced collection
@@ -55,13 +56,13 @@ func run(ctx context.Context, tick <-chan time.Time, read func() reading, collec
 		case <-tick:
 		}
 		now := read()
-		cycles := now.cycles - before.cycles
+		cycles, fresh := now.cycles-before.cycles, now.made-before.made
 		if before = now; cycles > 0 {
 			left, made = mostForced, now.made
 		}
 		excess := now.live/4 + leastExcess
 		pays := now.made-made >= excess || left > 0 && now.held > now.live+excess
-		if !pays || cycles > idleCycles || paused > 0 {
+		if !pays || cycles > idleCycles || fresh >= excess || paused > 0 {
 			continue
 		}
 		collect()

@@ -54,6 +54,10 @@ func TestOnlyAtRest(t *testing.T) {
 		after(time.Hour, 5, "when little is held")
 		locked(func() { now.made += now.live/4 + leastExcess })
 		after(time.Hour, 6, "after large allocations since the last cycle")
+		for range 10 {
+			locked(func() { now.made += now.live/4 + leastExcess })
+			after(period, 6, "while much is allocated")
+		}
 		cancel()
 	})
 }

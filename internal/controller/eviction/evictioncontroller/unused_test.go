@@ -30,7 +30,9 @@ func TestUnusedFieldsDoNotMatter(t *testing.T) {
 			Name: "a", UID: "u", ResourceVersion: "7", Annotations: map[string]string{eviction.NoteAnnotation: "{}"}, Labels: map[string]string{"k": "v"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: &now, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`)}},
 		},
-		Spec:   v1.NodeSpec{Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoExecute}, {Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule, TimeAdded: &now}}},
+		Spec: v1.NodeSpec{Taints: []v1.Taint{
+			{Key: "k", Effect: v1.TaintEffectNoExecute}, {Key: v1.TaintNodeNotReady, Effect: v1.TaintEffectNoSchedule, TimeAdded: &now},
+		}},
 		Status: v1.NodeStatus{Phase: v1.NodeRunning, Conditions: []v1.NodeCondition{{Type: v1.NodeReady}}},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
