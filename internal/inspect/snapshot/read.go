@@ -4,7 +4,6 @@
 package snapshot
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -156,12 +155,12 @@ func remedyOf(err error) string {
 
 // ListAll lists a kind page by page and returns the list's resource version.
 func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) (version string, err error) {
-	var text bytes.Buffer
-	ask := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.list(ctx, k, o, &text)
-	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ask := feed.Ahead(func(o metav1.ListOptions) *rest.Request { return c.request(k, o) }, c.unused(), k.newList)
 	see := func(o runtime.Object) { take(o.(metav1.Object)) }
 	version, begun, err := feed.Pages(ctx, metav1.ListOptions{Limit: pageSize, FieldSelector: k.Fields}, ask, see)
+	err = connect.WithRemedy(err)
 	if apierrors.IsResourceExpired(err) && begun {
 		return "", fmt.Errorf("the list of %s took longer than the API server keeps it: try again", k.Resource)
 	}
@@ -177,6 +176,14 @@ type Kind struct {
 	Needed bool
 	// Fields is the field selector of the lists.
 	Fields string
+}
+
+func (k Kind) newList() runtime.Object {
+	list, err := scheme.Scheme.New(k.GroupVersion.WithKind(k.Kind + "List"))
+	if err != nil {
+		panic(err) // all kinds are part of the scheme
+	}
+	return list
 }
 
 // Kinds returns all kinds that decisions depend on.
@@ -238,17 +245,20 @@ func NewClient(config *rest.Config) (*Client, error) {
 
 // List lists one page of a kind.
 func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (runtime.Object, error) {
-	return c.list(ctx, k, options, new(bytes.Buffer))
+	list := k.newList()
+	return list, connect.WithRemedy(feed.ReadInto(ctx, c.request(k, options), options.Limit, list, c.unused()))
 }
 
-// list is List with a buffer that can be reused.
-func (c *Client) list(ctx context.Context, k Kind, options metav1.ListOptions, text *bytes.Buffer) (runtime.Object, error) {
-	list, err := scheme.Scheme.New(k.GroupVersion.WithKind(k.Kind + "List"))
-	if err != nil {
-		return nil, err
+func (c *Client) request(k Kind, options metav1.ListOptions) *rest.Request {
+	return c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec)
+}
+
+// unused returns the fields of objects that are not decoded.
+func (c *Client) unused() feed.Fields {
+	if c.DropManagedFields {
+		return feed.ManagedFields
 	}
-	request := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec)
-	return list, connect.WithRemedy(feed.ReadInto(ctx, request, options.Limit, list, !c.DropManagedFields, text))
+	return nil
 }
 
 // Host is the API server's address.
@@ -307,7 +317,7 @@ func (c *Client) Source(k Kind) feed.Source {
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
-			w, err := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+			w, err := c.request(k, options).Watch(ctx)
 			return w, connect.WithRemedy(err)
 		},
 	}

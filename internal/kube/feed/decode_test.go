@@ -207,8 +207,8 @@ func TestObjectsAreDecodedLikeInClientGo(t *testing.T) {
 	}
 }
 
-// TestPagesAreReadWithoutManagedFields verifies that the managed fields of a page are decoded only
-// on request, and that reusing the buffer does not change objects that were read before.
+// TestPagesAreReadWithoutManagedFields verifies that the managed fields of a page are not
+// decoded, and that reusing the buffer does not change objects that were read before.
 func TestPagesAreReadWithoutManagedFields(t *testing.T) {
 	list := &v1.NodeList{Items: []v1.Node{*node("a", "1", time.Time{}, map[string]string{"k": "v"}), *node("b", "2", time.Time{}, nil)}}
 	server := httptest.NewServer(&protobufServer{t: t, list: list})
@@ -216,8 +216,8 @@ func TestPagesAreReadWithoutManagedFields(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf}})
 	var text bytes.Buffer
 	var read [2]v1.NodeList
-	for i, managed := range []bool{false, true} {
-		if err := ReadInto(t.Context(), client.CoreV1().RESTClient().Get().Resource("nodes"), 1, &read[i], managed, &text); err != nil {
+	for i, unused := range []Fields{ManagedFields, nil} {
+		if err := readInto(t.Context(), client.CoreV1().RESTClient().Get().Resource("nodes"), 1, &read[i], unused, &text); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -327,17 +327,21 @@ var errLargePage = errors.New("the page is too large: it must be requested with 
 // ReadInto reads the response to a request for a page of at most limit objects into a list. If
 // limit is greater than one, it returns errLargePage for a page larger than mostOfPage; the caller
 // must then request fewer objects. Pages of a single object, and lists without pages (limit 0), are
-// read whatever their size. Unless managed is true, the managed fields of objects in the protobuf
-// format are not decoded. The buffer can be reused for the next page.
-func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, managed bool, text *bytes.Buffer) error {
-	if managed {
-		return readInto(ctx, request, limit, list, nil, text)
-	}
-	return readInto(ctx, request, limit, list, ManagedFields, text)
+// read whatever their size. The unused fields of objects in the protobuf format are not decoded.
+func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused Fields) error {
+	return readInto(ctx, request, limit, list, unused, new(bytes.Buffer))
 }
 
-// readInto is ReadInto without the unused fields of the items.
+// readInto is ReadInto with a buffer that can be reused.
 func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused Fields, text *bytes.Buffer) error {
+	if err := fetch(ctx, request, limit, text); err != nil {
+		return err
+	}
+	return decodeList(text, unused, list)
+}
+
+// fetch reads the response to a request into a buffer.
+func fetch(ctx context.Context, request *rest.Request, limit int64, text *bytes.Buffer) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return err
@@ -355,10 +359,14 @@ func readInto(ctx context.Context, request *rest.Request, limit int64, list runt
 	if limit > 1 && text.Len() > mostOfPage {
 		return errLargePage
 	}
+	return nil
+}
+
+func decodeList(text *bytes.Buffer, unused Fields, list runtime.Object) error {
 	if unused != nil {
 		unused = Fields{2: unused} // field 2 of a list holds the items
 	}
-	_, err = decode(text.Bytes(), unused, list)
+	_, err := decode(text.Bytes(), unused, list)
 	return err
 }
 
