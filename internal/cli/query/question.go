@@ -46,7 +46,7 @@ type Question struct {
 	Output    string
 	Cluster   connect.Flags
 	Unseen    bool // pods are not looked up before they are tried
-	// DropManagedFields drops the objects' managed fields, which do not affect any result.
+	// DropManagedFields drops the managed fields of nodes, which state when taints were written.
 	DropManagedFields bool
 	ForPlans          bool // also read the kinds that only plans of nodes use
 	// Applied is the namespace of applied objects without one; by default, "default".

@@ -66,8 +66,8 @@ func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(obje
 	for i, k := range kinds {
 		group.Go(func() error {
 			version, err := c.ListAll(listing, k, func(object metav1.Object) {
-				if c.DropManagedFields {
-					object.SetManagedFields(nil)
+				if c.unused(k) != nil {
+					object.SetManagedFields(nil) // of objects in JSON
 				}
 				lists[i] = append(lists[i], object)
 			})
@@ -157,7 +157,7 @@ func remedyOf(err error) string {
 func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) (version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ask := feed.Ahead(func(o metav1.ListOptions) *rest.Request { return c.request(k, o) }, c.unused(), k.newList)
+	ask := feed.Ahead(func(o metav1.ListOptions) *rest.Request { return c.request(k, o) }, c.unused(k), k.newList)
 	see := func(o runtime.Object) { take(o.(metav1.Object)) }
 	version, begun, err := feed.Pages(ctx, metav1.ListOptions{Limit: pageSize, FieldSelector: k.Fields}, ask, see)
 	err = connect.WithRemedy(err)
@@ -200,7 +200,7 @@ func Kinds() (list []Kind) {
 
 // Client reads kinds from a cluster. All API groups share one connection.
 type Client struct {
-	// DropManagedFields makes Read drop managed fields, which take up to half of a pod's size.
+	// DropManagedFields drops the managed fields of nodes as well.
 	DropManagedFields bool
 	// ForPlans makes Read read the kinds that only plans of nodes use as well.
 	ForPlans bool
@@ -246,19 +246,20 @@ func NewClient(config *rest.Config) (*Client, error) {
 // List lists one page of a kind.
 func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (runtime.Object, error) {
 	list := k.newList()
-	return list, connect.WithRemedy(feed.ReadInto(ctx, c.request(k, options), options.Limit, list, c.unused()))
+	return list, connect.WithRemedy(feed.ReadInto(ctx, c.request(k, options), options.Limit, list, c.unused(k)))
 }
 
 func (c *Client) request(k Kind, options metav1.ListOptions) *rest.Request {
 	return c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec)
 }
 
-// unused returns the fields of objects that are not decoded.
-func (c *Client) unused() feed.Fields {
-	if c.DropManagedFields {
-		return feed.ManagedFields
+// unused returns the fields of objects that are not decoded. Managed fields take up to half of a
+// pod's size. Those of nodes state when taints were written.
+func (c *Client) unused(k Kind) feed.Fields {
+	if k.Kind == "Node" && !c.DropManagedFields {
+		return nil
 	}
-	return nil
+	return feed.ManagedFields
 }
 
 // Host is the API server's address.
@@ -310,17 +311,17 @@ func messageFor(pod *v1.Pod) string {
 
 // Source lists and watches a kind.
 func (c *Client) Source(k Kind) feed.Source {
-	return feed.Source{
-		Name: k.Resource,
-		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return c.List(ctx, k, options)
-		},
-		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.Watch = true
-			w, err := c.request(k, options).Watch(ctx)
-			return w, connect.WithRemedy(err)
-		},
+	source := feed.Without(c.unused(k), c.http[k.GroupVersion], metav1.NamespaceAll, k.Resource, k.newList)
+	list, open := source.List, source.Watch
+	source.List = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		page, err := list(ctx, options)
+		return page, connect.WithRemedy(err)
 	}
+	source.Watch = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		w, err := open(ctx, options)
+		return w, connect.WithRemedy(err)
+	}
+	return source
 }
 
 // Optional reports whether this error of a list means that the kind can be left out, because it is

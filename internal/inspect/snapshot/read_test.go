@@ -61,11 +61,14 @@ func TestAClusterIsReadInPages(t *testing.T) {
 	}
 }
 
-func TestManagedFieldsAreDroppedIfNobodyNeedsThem(t *testing.T) {
+// TestUnusedManagedFieldsAreDropped verifies that managed fields are kept only for nodes, unless
+// DropManagedFields is set.
+func TestUnusedManagedFieldsAreDropped(t *testing.T) {
 	api := apitest.New(t)
-	pod := object("v1", "Pod", "default", "a")
-	pod["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": "kubelet", "operation": "Update"}}
-	api.Set("pods", pod)
+	for resource, o := range map[string]apitest.Object{"pods": object("v1", "Pod", "default", "a"), "nodes": object("v1", "Node", "", "n")} {
+		o["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{"manager": "kubelet", "operation": "Update"}}
+		api.Set(resource, o)
+	}
 	for _, drop := range []bool{false, true} {
 		c := client(t, api)
 		c.DropManagedFields = drop
@@ -73,8 +76,11 @@ func TestManagedFieldsAreDroppedIfNobodyNeedsThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kept := len(s.Pods[0].ManagedFields) > 0; kept == drop {
-			t.Errorf("to be dropped: %v, kept: %v", drop, kept)
+		if len(s.Pods[0].ManagedFields) > 0 {
+			t.Error("the managed fields of the pod are kept")
+		}
+		if kept := len(s.Nodes[0].ManagedFields) > 0; kept == drop {
+			t.Errorf("node: to be dropped: %v, kept: %v", drop, kept)
 		}
 	}
 }
