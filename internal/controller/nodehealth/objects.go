@@ -83,7 +83,8 @@ func NodeOf(node *v1.Node) Node {
 	return n
 }
 
-// shared returns the copy of a string that all equal strings share. Most nodes have equal conditions.
+// shared returns the copy of a string that all equal strings share. Most nodes have equal
+// conditions.
 func shared[S ~string](s S) S { return S(unique.Make(string(s)).Value()) }
 
 // conditionOf returns the condition of that type, or nil.

@@ -188,8 +188,8 @@ func (c *Core) toMark(n *node) {
 func (c *Core) enqueue(line *[]*node, n *node) { *line, c.releaseAt = append(*line, n), time.Time{} }
 
 // releaseAll admits as many queued nodes to the taint, and to the marking of their pods, as each
-// zone's rate allows. It examines the zones only when a zone may have a token, because every renewal
-// of a Lease is a step.
+// zone's rate allows. It examines the zones only when a zone may have a token, because every
+// renewal of a Lease is a step.
 func (c *Core) releaseAll(now time.Time) {
 	if now.Before(c.releaseAt) {
 		return

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -86,6 +87,13 @@ func listers(url, format string) map[string]Asking {
 
 func newClient(config *rest.Config) rest.Interface {
 	config.DisableCompression, config.QPS = true, -1
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(1 << 20) // by default it grows to many megabytes on some machines
+		}
+		return conn, err
+	}
 	return kubernetes.NewForConfigOrDie(config).CoreV1().RESTClient()
 }
 

@@ -15,9 +15,10 @@ import (
 
 // These constants bound the cost of forced collections. A process counts as idle if the collector
 // has run at most idleCycles times within period, and little was allocated; with a small heap, the
-// collector runs occasionally even in an idle process. At least pausePeriods periods pass between two forced collections. At most
-// mostForced collections are forced until the collector runs by itself, or until the process has
-// allocated much; there is more than one because some memory may become unused only a little later.
+// collector runs occasionally even in an idle process. At least pausePeriods periods pass between
+// two forced collections. At most mostForced collections are forced until the collector runs by
+// itself, or until the process has allocated much; there is more than one because some memory may
+// become unused only a little later.
 const period, idleCycles, pausePeriods, mostForced = 10 * time.Second, 1, 3, 2
 
 // leastExcess is the amount of memory in excess of the live heap that is never returned.

@@ -89,8 +89,9 @@ func (c *Controller) Run(ctx context.Context) {
 // nodesOf returns the source of nodes, without fields that the core does not need.
 func nodesOf(client kubernetes.Interface) feed.Source {
 	unused := feed.Fields{2: {
-		// metadata: annotations, owners, finalizers, managed fields; status: all but phase and conditions
+		// metadata: annotations, owners, finalizers, managed fields
 		1: {12: nil, 13: nil, 14: nil, 17: nil},
+		// status: all but phase and conditions
 		3: {1: nil, 2: nil, 5: nil, 6: nil, 7: nil, 8: nil, 9: nil, 10: nil, 11: nil, 12: nil, 13: nil, 14: nil},
 	}}
 	return feed.Without(unused, client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
