@@ -61,6 +61,13 @@ func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(obje
 	var mu sync.Mutex
 	read := 0
 	var ofGroups []string // unreadable kinds of pod groups, reported only if a pod belongs to a group
+	count := func(objects int) {
+		mu.Lock()
+		defer mu.Unlock()
+		if read += objects; progress != nil {
+			progress(read)
+		}
+	}
 	group, listing := errgroup.WithContext(ctx)
 	group.SetLimit(atATime)
 	for i, k := range kinds {
@@ -69,8 +76,11 @@ func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(obje
 				if c.unused(k) != nil {
 					object.SetManagedFields(nil) // of objects in JSON
 				}
-				lists[i] = append(lists[i], object)
+				if lists[i] = append(lists[i], object); len(lists[i])%pageSize == 0 {
+					count(pageSize)
+				}
 			})
+			count(len(lists[i]) % pageSize)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -90,9 +100,6 @@ func (c *Client) ReadKinds(ctx context.Context, kinds []Kind, progress func(obje
 			known, _ := strconv.ParseUint(s.ResourceVersion, 10, 64)
 			if listed, _ := strconv.ParseUint(version, 10, 64); listed > known {
 				s.ResourceVersion = version
-			}
-			if read += len(lists[i]); progress != nil {
-				progress(read)
 			}
 			return nil
 		})

@@ -45,9 +45,13 @@ func TestAClusterIsReadInPages(t *testing.T) {
 		api.Set("pods", object("v1", "Pod", "default", fmt.Sprintf("pod-%d", i)))
 	}
 	api.Set("nodes", object("v1", "Node", "", "node-1"))
-	s, err := client(t, api).Read(t.Context(), nil)
+	read := 0
+	s, err := client(t, api).Read(t.Context(), func(objects int) { read = objects })
 	if err != nil {
 		t.Fatal(err)
+	}
+	if read != 42 {
+		t.Errorf("%d objects read, want 42 with the namespace", read)
 	}
 	if len(s.Pods) != 40 || len(s.Nodes) != 1 || s.ResourceVersion == "" || s.AsOf.IsZero() || len(s.Missing) > 0 {
 		t.Errorf("%d pods, %d nodes, %+v, missing %v", len(s.Pods), len(s.Nodes), s.Source, s.Missing)
@@ -82,6 +86,21 @@ func TestUnusedManagedFieldsAreDropped(t *testing.T) {
 		if kept := len(s.Nodes[0].ManagedFields) > 0; kept == drop {
 			t.Errorf("node: to be dropped: %v, kept: %v", drop, kept)
 		}
+	}
+}
+
+// TestProgressIsReported verifies that objects are counted while a kind is read.
+func TestProgressIsReported(t *testing.T) {
+	api := apitest.New(t)
+	for i := range 1500 {
+		api.Set("pods", object("v1", "Pod", "default", fmt.Sprintf("pod-%d", i)))
+	}
+	var reported []int
+	if _, err := client(t, api).Read(t.Context(), func(objects int) { reported = append(reported, objects) }); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.IsSorted(reported) || !slices.ContainsFunc(reported, func(n int) bool { return n >= 1000 && n < 1500 }) || slices.Max(reported) != 1501 {
+		t.Errorf("reported %v, want numbers between, and 1501 with the namespace", reported)
 	}
 }
 
