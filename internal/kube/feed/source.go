@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"hash/maphash"
 	"io"
 	"net/http"
@@ -18,15 +17,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-
-	"github.com/berth-k8s/berth/internal/quantity"
 )
 
 // Source lists and watches one kind of object.
@@ -314,92 +310,4 @@ func (s *stream) readEvent() error {
 		return err
 	}
 	return s.event.Unmarshal(s.frame)
-}
-
-// mostOfPage bounds the encoded size of a page with several objects. The API limits pages only by
-// the number of objects, and an object may have a megabyte and a half, so a single page of a
-// tenant's objects could exhaust the memory of a component.
-const mostOfPage = 16 << 20
-
-// errLargePage is returned for a page larger than mostOfPage, which was not read to its end.
-var errLargePage = errors.New("the page is too large: it must be requested with fewer objects")
-
-// ReadInto reads the response to a request for a page of at most limit objects into a list. If
-// limit is greater than one, it returns errLargePage for a page larger than mostOfPage; the caller
-// must then request fewer objects. Pages of a single object, and lists without pages (limit 0), are
-// read whatever their size. The unused fields of objects in the protobuf format are not decoded.
-func ReadInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused Fields) error {
-	return readInto(ctx, request, limit, list, unused, new(bytes.Buffer))
-}
-
-// readInto is ReadInto with a buffer that can be reused.
-func readInto(ctx context.Context, request *rest.Request, limit int64, list runtime.Object, unused Fields, text *bytes.Buffer) error {
-	if err := fetch(ctx, request, limit, text); err != nil {
-		return err
-	}
-	return decodeList(text, unused, list)
-}
-
-// fetch reads the response to a request into a buffer.
-func fetch(ctx context.Context, request *rest.Request, limit int64, text *bytes.Buffer) error {
-	body, err := request.Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = body.Close() }()
-
-	bounded := io.Reader(body)
-	if limit > 1 {
-		bounded = io.LimitReader(body, mostOfPage+1)
-	}
-	text.Reset()
-	if _, err := text.ReadFrom(bounded); err != nil {
-		return err
-	}
-	if limit > 1 && text.Len() > mostOfPage {
-		return errLargePage
-	}
-	return nil
-}
-
-func decodeList(text *bytes.Buffer, unused Fields, list runtime.Object) error {
-	if unused != nil {
-		unused = Fields{2: unused} // field 2 of a list holds the items
-	}
-	_, err := decode(text.Bytes(), unused, list)
-	return err
-}
-
-// Asking is a function that requests a page of a list.
-type Asking func(context.Context, metav1.ListOptions) (runtime.Object, error)
-
-// Pages requests a list page by page, and calls see with each object. An oversized page is
-// requested again with a quarter of the objects, and the limit is doubled for each following page,
-// up to the original one. Pages returns the version of the list. If a page fails, begun reports
-// whether other pages preceded it.
-//
-// For example, if the limit is 500 and the third page is too large, this page is requested again
-// with 125 objects, the next page with 250, and the following pages with 500.
-func Pages(ctx context.Context, options metav1.ListOptions, ask Asking, see func(runtime.Object)) (version string, begun bool, err error) {
-	for most := options.Limit; ; options.Limit = min(2*options.Limit, most) {
-		page, err := ask(ctx, options)
-		for errors.Is(err, errLargePage) && options.Limit > 1 {
-			options.Limit = max(1, options.Limit/4)
-			page, err = ask(ctx, options)
-		}
-		if err != nil {
-			return "", options.Continue != "", err
-		}
-
-		list, err := meta.ListAccessor(page)
-		if err == nil {
-			err = meta.EachListItem(page, func(o runtime.Object) error { see(quantity.BoundAll(o)); return nil })
-		}
-		if err != nil {
-			return "", false, err
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return list.GetResourceVersion(), true, nil
-		}
-	}
 }
