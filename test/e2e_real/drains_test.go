@@ -18,8 +18,9 @@ import (
 
 var drainCount = flag.Int("drains", 20, "how many drains with and without the eviction guard")
 
-// server is a Deployment of one pod behind a Service, which is ready after five seconds. Its
-// preStop hook lets kube-proxy remove the pod before it ends.
+// server is a Deployment of one pod behind a Service. A pod is ready eight seconds after its start,
+// and serves for five seconds after its eviction; meanwhile, kube-proxy still uses it if no other
+// pod is ready. The preStop hook lets kube-proxy remove the pod before it ends.
 const server = `
 apiVersion: v1
 kind: Namespace
@@ -38,11 +39,11 @@ spec:
   template:
     metadata: {labels: {app: web}}
     spec:
-      terminationGracePeriodSeconds: 10
+      terminationGracePeriodSeconds: 5
       containers:
       - name: c
         image: busybox:1
-        command: [sh, -c, "sleep 5; echo hello > /tmp/index.html; exec httpd -f -p 8080 -h /tmp"]
+        command: [sh, -c, "sleep 8; echo hello > /tmp/index.html; exec httpd -f -p 8080 -h /tmp"]
         readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
         lifecycle: {preStop: {sleep: {seconds: 3}}}
 `
@@ -75,14 +76,19 @@ func (c *cluster) drains(namespace, label string) (failed, sent int, seconds flo
 
 	r := startRequests(c.Context(), url)
 	began := time.Now()
-	for range *drainCount {
+	for i := range *drainCount {
+		r.phase(fmt.Sprint("drain ", i+1))
 		node := c.kubectl("get", "pods", "-n", namespace, "-l", "app=web", "-o", "jsonpath={.items[0].spec.nodeName}")
 		c.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=150s")
+		r.phase(fmt.Sprint("after drain ", i+1))
 		c.kubectl("rollout", "status", "deployment/web", "-n", namespace, "--timeout=120s")
 		c.kubectl("uncordon", node)
 	}
 	seconds = time.Since(began).Seconds() / float64(*drainCount)
 	failed, sent = r.stop()
+	for _, line := range r.failures {
+		c.Log(line)
+	}
 	return failed, sent, seconds
 }
 
@@ -92,11 +98,16 @@ type requests struct {
 	running      sync.WaitGroup
 	mu           sync.Mutex
 	failed, sent int
+	name         string    // of the current phase
+	since        time.Time // when it began
+	failures     []string
 }
+
+const mostFailures = 50 // failures to describe
 
 func startRequests(ctx context.Context, url string) *requests {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &requests{cancel: cancel}
+	r := &requests{cancel: cancel, since: time.Now()}
 	r.running.Go(func() {
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
@@ -112,7 +123,15 @@ func startRequests(ctx context.Context, url string) *requests {
 	return r
 }
 
+// phase begins the next phase. Descriptions of failed requests name it.
+func (r *requests) phase(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.name, r.since = name, time.Now()
+}
+
 func (r *requests) send(ctx context.Context, url string) {
+	began := time.Now()
 	err := get(ctx, url)
 	if ctx.Err() != nil {
 		return
@@ -120,8 +139,13 @@ func (r *requests) send(ctx context.Context, url string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sent++
-	if err != nil {
-		r.failed++
+	if err == nil {
+		return
+	}
+	r.failed++
+	if len(r.failures) < mostFailures {
+		r.failures = append(r.failures, fmt.Sprintf("sent %.1f s after the beginning of %q, failed %.2f s later: %v",
+			began.Sub(r.since).Seconds(), r.name, time.Since(began).Seconds(), err))
 	}
 }
 

@@ -58,7 +58,7 @@ func TestBackfill(t *testing.T) {
 // TestBackfillForTrees verifies that no tree of two gangs starts later than at any time expected.
 func TestBackfillForTrees(t *testing.T) {
 	bounds := plugins.Reservations{After: 10 * time.Minute, For: 90 * time.Minute, Share: 1}
-	for seed := range max(2, *backfillRuns) {
+	for seed := range *backfillRuns {
 		r := playTasks(t, uint64(seed+1), openbTasks(t), bounds, true, 2)
 		t.Logf("%.1f %%, waits of the trees: %v, %d with an expected start", 100*r.used/r.offered, r.gangs, r.promises)
 		if r.promises == 0 {

@@ -426,7 +426,7 @@ func TestChurnLeavesNothingBehind(t *testing.T) {
 // TestABurstLeavesNothingBehind verifies that after a burst of unschedulable pods and many objects,
 // all of which are deleted again, a core is as small as a new core.
 func TestABurstLeavesNothingBehind(t *testing.T) {
-	const many = 20_000
+	const many = 8_000
 	c := newChurn(1)
 	c.put(Nodes, churnNode("n", "8"))
 	meta := func(namespace string, i int) metav1.ObjectMeta {

@@ -20,7 +20,7 @@ import (
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-var longSelectors = flag.Int("long-selectors", 20, "objects of each kind with a long selector in TestLongSelectorsHoldNobodyUp")
+var longSelectors = flag.Int("long-selectors", 8, "objects of each kind with a long selector in TestLongSelectorsHoldNobodyUp")
 
 // longSelector returns a selector of about the maximum length for an object.
 func longSelector(of string, which int) *metav1.LabelSelector {

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-var smallWorlds = flag.Uint64("small-worlds", 40, "worlds of TestSmallWorldsAreSearchedToTheEnd, and an eighth of those of TestVictimsOfAGangAreAllNeeded")
+var smallWorlds = flag.Uint64("small-worlds", 24, "worlds of TestSmallWorldsAreSearchedToTheEnd, and an eighth of those of TestVictimsOfAGangAreAllNeeded")
 
 // TestSmallWorldsAreSearchedToTheEnd verifies the completeness of the search on up to six nodes,
 // for a gang of up to six differing pods, some with mutual affinity, anti-affinity, or topology

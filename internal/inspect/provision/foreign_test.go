@@ -32,7 +32,7 @@ func TestANodeOfUnknownPricePays(t *testing.T) {
 func TestOneHugePriceStopsNoPlan(t *testing.T) {
 	for _, price := range []string{"1e6", "1.7e308"} {
 		for _, stays := range []string{"true", "false"} {
-			objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 30)
+			objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 12)
 			for _, object := range objects {
 				if n, ok := object.(*v1.Node); ok {
 					n.Annotations = map[string]string{PriceAnnotation: price, disruption.KarpenterAnnotation: stays}

@@ -415,7 +415,7 @@ func TestCheapNodesAreConsolidated(t *testing.T) {
 // TestThePlanSoFarIsUsedWhenTimeIsUp verifies that a search without any time still finds a valid
 // plan that saves much, and that a search that is interrupted later finds one at least as good.
 func TestThePlanSoFarIsUsedWhenTimeIsUp(t *testing.T) {
-	objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 20)
+	objects, catalog := halfEmpty(rand.New(rand.NewPCG(3, 77)), 12)
 	plan := func(asked int) (*Replaced, int) {
 		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{})
 		if err != nil {
