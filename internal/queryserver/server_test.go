@@ -422,9 +422,6 @@ func TestAnExpensiveQuestionGetsAllTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answer.Basis.Partial {
-			t.Fatalf("%v", answer)
-		}
-		return answer.Placed > pods
+		return answer.Placed > pods && !answer.Basis.Partial // on a busy machine, watches are late as well
 	})
 }
