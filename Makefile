@@ -190,10 +190,11 @@ node-conformance: build build-node ## upstream's NodeConformance specs on the no
 	@$(BIN)/specs.test -berth-agent -berth-bin $(BIN) $(SPECFLAGS)
 
 real-nodes: build build-node ## Berth on four real nodes in namespaces of this machine, as root: installed as documented, then nodes fail (REALFLAGS='-times 3 -table FILE')
-	@echo "==> building kube-scheduler, kube-controller-manager, kube-proxy and a registry"
+	@echo "==> building kube-scheduler, kube-controller-manager, kube-proxy, a registry and a DRA driver"
 	@cd test && go build -ldflags '-s -w' -o $(BIN)/ k8s.io/kubernetes/cmd/kube-scheduler k8s.io/kubernetes/cmd/kube-controller-manager
 	@cd test/specs && go build -ldflags '-s -w' -o $(BIN)/ k8s.io/kubernetes/cmd/kube-proxy
 	@cd deploy/pack && go build -ldflags '-s -w' -o $(BIN)/ github.com/google/go-containerregistry/cmd/registry helm.sh/helm/v4/cmd/helm
+	@go build -modfile=hack/dradriver/go.mod -ldflags '-s -w' -o $(BIN)/ sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin
 	@cd test && BERTH_BIN=$(BIN) go test ./e2e_real -count=1 -timeout 3h -v -real $(REALFLAGS)
 
 versions: build ## Berth on unmodified API servers of the last three minors: compiles them (the first time: about half an hour)

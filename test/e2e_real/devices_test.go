@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	deviceplugin "k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/plugin/v1beta1"
+
+	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 const widget = "berth.dev/widget"
@@ -201,4 +204,123 @@ func (c *cluster) deviceTaint() string {
 		c.Errorf("the broken device was prepared %d times and released %d times, want once", broken.prepared, broken.released)
 	}
 	return fmt.Sprintf("evicted after %.1f s, replaced with the other device after %.1f s", evicted, replaced)
+}
+
+const exampleDriverName = "gpu.example.com"
+
+// exampleClaims are two pods, each with a claim for a device of upstream's example driver, which
+// tolerate a recalled device for five seconds.
+const exampleClaims = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {selectors: [{cel: {expression: device.driver == "gpu.example.com"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: example}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: gpu
+        exactly:
+          deviceClassName: gpu.example.com
+          tolerations: [{key: recalled, operator: Exists, effect: NoExecute, tolerationSeconds: 5}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: example, labels: {scenario: example}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {scenario: example}}
+  template:
+    metadata: {labels: {scenario: example}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      resourceClaims: [{name: gpu, resourceClaimTemplateName: example}]
+      containers:
+      - {name: c, image: "busybox:1", command: [sleep, "100000"], resources: {claims: [{name: gpu}]}}
+`
+
+// recall taints the device of a node. The second taint keeps away the replacement, which tolerates
+// the first.
+const recall = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {name: recall}
+spec: {deviceSelector: {driver: gpu.example.com, pool: %[1]s}, taint: {key: recalled, effect: NoExecute}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceTaintRule
+metadata: {name: recall-new}
+spec: {deviceSelector: {driver: gpu.example.com, pool: %[1]s}, taint: {key: closed, effect: NoSchedule}}
+`
+
+// exampleDriver runs upstream's unmodified example driver with one device on each of two nodes, and
+// recalls one of the devices.
+func (c *cluster) exampleDriver() string {
+	cdi := map[string]string{}
+	for _, n := range c.nodes[2:] {
+		root := filepath.Join(n.dir, "k")
+		cdi[n.name] = filepath.Join(n.dir, "cdi")
+		driver, err := process.Start(filepath.Join(bin, "dra-example-kubeletplugin"), n.log("dra-driver"), "--kubeconfig", c.kubeconfig,
+			"--node-name", n.name, "--num-devices", "1", "--cdi-root", cdi[n.name],
+			"--kubelet-registrar-directory-path", filepath.Join(root, "plugins_registry"), "--kubelet-plugins-directory-path", filepath.Join(root, "plugins"))
+		c.must(err)
+		defer driver.Stop()
+	}
+	c.apply(exampleClaims)
+	defer c.kubectl("delete", "deployment/example", "deviceclass/"+exampleDriverName, "resourceclaimtemplate/example", "--cascade=foreground")
+	pods := c.awaitRunning("example", 2)
+	if pods[0].Spec.NodeName == pods[1].Spec.NodeName {
+		c.Errorf("both pods have the only device of %s", pods[0].Spec.NodeName)
+	}
+	for name, folder := range cdi {
+		if n := c.preparedClaims(folder); n != 1 {
+			c.Errorf("%s has %d prepared claims, want 1", name, n)
+		}
+	}
+
+	victim, began := pods[0], time.Now()
+	c.apply(fmt.Sprintf(recall, victim.Spec.NodeName))
+	defer c.kubectl("delete", "devicetaintrule", "recall", "recall-new", "--ignore-not-found")
+	evicted := c.awaitEvicted([]v1.Pod{victim}, began)
+	c.between("eviction", evicted, 5, 10)
+	c.gone(victim.Name)
+	c.eventually("the claim is released", func() error {
+		if n := c.preparedClaims(cdi[victim.Spec.NodeName]); n != 0 {
+			return fmt.Errorf("%d claims are prepared", n)
+		}
+		return nil
+	})
+	c.eventually("the replacement has no place", func() error {
+		for _, pod := range c.pods("example") {
+			for _, condition := range pod.Status.Conditions {
+				if condition.Type == v1.PodScheduled && condition.Reason == v1.PodReasonUnschedulable {
+					return nil
+				}
+			}
+		}
+		return errNotYet
+	})
+
+	lifted := time.Now()
+	c.kubectl("delete", "devicetaintrule", "recall", "recall-new")
+	c.awaitRunning("example", 2)
+	return fmt.Sprintf("evicted after %.1f s, its claim released; replaced %.1f s after the taint was lifted", evicted, time.Since(lifted).Seconds())
+}
+
+// preparedClaims returns the number of claims that the example driver describes to the container
+// runtime.
+func (c *cluster) preparedClaims(folder string) (n int) {
+	c.Helper()
+	files, err := os.ReadDir(folder)
+	c.must(err)
+	for _, file := range files {
+		if !strings.Contains(file.Name(), "common") {
+			n++
+		}
+	}
+	return n
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/berth-k8s/berth/internal/up/kubelet"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
@@ -156,8 +157,9 @@ func (n *node) startRuntime() (err error) {
 		os.WriteFile(filepath.Join(mirror, "hosts.toml"), fmt.Appendf(nil, "[host.\"http://%s\"]\ncapabilities = [\"pull\", \"resolve\"]\n", registry), 0o644))
 }
 
-// folder is the folder of containerd.
-func (n *node) folder() string { return filepath.Join(n.dir, "c") }
+// folder is the folder of containerd. Its name allows other tests to run kubelets next to those of
+// the nodes.
+func (n *node) folder() string { return filepath.Join(n.dir, kubelet.OwnRuntime+"c") }
 
 func (n *node) socket() string { return filepath.Join(n.folder(), "containerd.sock") }
 

@@ -35,6 +35,7 @@ var failures = []scenario{
 	{"preemption", "the victim has its grace period; only then the preemptor runs", (*cluster).preemption},
 	{"device plugin", "the same for a device; no pod is placed on a broken device", (*cluster).devicePlugin},
 	{"device taint", "the pod with a claim is evicted after its toleration; replaced with another device", (*cluster).deviceTaint},
+	{"DRA example driver", "the same for a taint by a DeviceTaintRule; replaced when it is lifted; each claim prepared and released", (*cluster).exampleDriver},
 	{"graceful shutdown", "taint not-ready, its pod ends in its grace period, replaced, removed after tolerationSeconds", (*cluster).gracefulShutdown},
 	{"clock step", clockPromise, (*cluster).clockStep},
 	{"clock step, Berth's node", clockPromise, (*cluster).berthClockStep},
