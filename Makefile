@@ -80,7 +80,8 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 		-small-worlds $$((40 + 20 * $(SCALE))) -shadowseeds $$((10 * $(SCALE))) -long-selectors 50 -timeout 2h
 	@go test ./cmd/berth -run 'TestCommandsEnd' -tenants $$((3 + $(SCALE) / 10)) -every-command -timeout 2h
 	@go test ./internal/scheduler/runner -run 'TestNoPodSleeps|TestChaos' -wake $$((50 * $(SCALE))) -chaos $$((15 + 2 * $(SCALE))) -timeout 2h
-	@go test ./internal/inspect/provision -run 'TestSpotKeeps' -spot-worlds 40 -timeout 2h
+	@go test ./internal/inspect/provision -run 'TestSpotKeeps|TestRepacked|TestReplacedNodes' -spot-worlds 40 -clusters $$((4 + $(SCALE) / 5)) -timeout 2h
+	@go test ./internal/inspect/provision/packing -problems $$((30 + 5 * $(SCALE))) -timeout 2h
 	@go test ./internal/controller/eviction -eviction.seeds $(SCALE)000 -timeout 2h
 	@go test ./internal/controller/rebalance -run 'Random|Chaos|TestGuardedLives' -worlds $(SCALE)000 -guard-lives $(SCALE)00 -timeout 2h
 	@cd test && go test ./conformance -clusters=$$((200 * $(SCALE))) -gangs=$$((40 + 4 * $(SCALE))) -timeout 2h

@@ -221,7 +221,7 @@ func setForSeconds(c *cluster) {
 	began := time.Now()
 	for range 2 {
 		successor, at := c.newPod("set-seconds-0", uid)
-		if after := at.Sub(began); after < time.Second || after > 6*time.Second { // early by rounding to whole seconds, late by polling
+		if after := at.Sub(began); after < time.Second || after > 20*time.Second { // early by rounding to whole seconds, late on a busy machine
 			c.Errorf("replaced after %v, want 3 s", after)
 		}
 		uid, began = successor, at

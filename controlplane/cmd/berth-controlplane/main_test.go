@@ -176,8 +176,8 @@ func TestSIGTERMEndsItAndTheNextStartGoesOn(t *testing.T) {
 	if code != 0 || first.stderr.Len() > 0 {
 		t.Errorf("exit code %d, said %q", code, first.stderr.String())
 	}
-	if took > 5*time.Second {
-		t.Errorf("took %v to end, want 5 s at most", took)
+	if took > 20*time.Second { // on a busy machine; usually two
+		t.Errorf("took %v to end, want 20 s at most", took)
 	}
 	if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
 		c.Close()

@@ -25,7 +25,7 @@ func TestReplacedNodesLeaveHeadroom(t *testing.T) {
 	}
 	for seed := range max(uint64(*clusters)/4, 1) {
 		plain := headroomPlan(t, seed, Options{}, nil)
-		objects, _ := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 20)
+		objects, _ := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 10)
 		replicas, first := 0, objects[0].(*appsv1.ReplicaSet)
 		for _, object := range objects {
 			if set, ok := object.(*appsv1.ReplicaSet); ok && set.Spec.Replicas != nil {
@@ -88,7 +88,7 @@ func TestMissingHeadroomBuysNothing(t *testing.T) {
 // their nodes have room for all placeholders.
 func headroomPlan(t *testing.T, seed uint64, o Options, more []manifest.Document) *Replaced {
 	t.Helper()
-	objects, catalog := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 20)
+	objects, catalog := halfEmpty(rand.New(rand.NewPCG(seed, 77)), 10)
 	// A tenant may store a workload without pods, for example beyond its quota: it does not count.
 	huge := objects[0].(*appsv1.ReplicaSet).DeepCopy()
 	huge.Namespace, huge.UID, huge.Spec.Replicas = "tenant", "huge", new(int32(20_000))

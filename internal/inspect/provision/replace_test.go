@@ -26,7 +26,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-var clusters = flag.Int("clusters", 4, "number of random clusters to repack")
+var clusters = flag.Int("clusters", 3, "number of random clusters to repack")
 
 // TestRepackedClustersAreNearTheBound verifies that replacing nodes of random half-empty clusters
 // leaves no pod pending and costs little more than the lower bound.
