@@ -88,7 +88,7 @@ func TestSituations(t *testing.T) {
 func playAll(t *testing.T, s side, list []situation, report func(name, wrong string)) {
 	c := newCluster(t)
 	network, kubeconfig := newProxy(t, c.config)
-	stage := &stage{cluster: c, diary: newDiary(t, c.client)}
+	stage := newStage(t, c)
 	s.start(t, stage, kubeconfig)
 	var playing sync.WaitGroup
 	for i, one := range list {

@@ -4,14 +4,17 @@
 package e2eeviction
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -54,6 +57,39 @@ type stage struct {
 	excuse time.Time     // delays are excused until this time
 	late   time.Duration // maximum permitted delay
 	slow   atomic.Int64  // longest duration of a request by the test
+}
+
+func newStage(t *testing.T, c *cluster) *stage {
+	s := &stage{cluster: c, diary: newDiary(t, c.client)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var sending sync.WaitGroup
+	t.Cleanup(func() { cancel(); sending.Wait() })
+	sending.Go(func() { s.probe(ctx) })
+	return s
+}
+
+// probe sends a write every 200 ms, so that timed also records stalls of the API server while the
+// test sends no other request.
+func (s *stage) probe(ctx context.Context) {
+	maps := s.client.CoreV1().ConfigMaps("default")
+	probe := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
+	if _, err := maps.Create(ctx, probe, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if ctx.Err() == nil {
+			s.Errorf("probe: %v", err)
+		}
+		return
+	}
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+		began := time.Now()
+		if _, err := maps.Patch(ctx, probe.Name, mergePatch, fmt.Appendf(nil, `{"data": {"n": "%d"}}`, n), metav1.PatchOptions{}); err == nil {
+			s.timed(began)
+		}
+	}
 }
 
 // timed records the maximum latency of the tests' requests, which includes effects of other load on

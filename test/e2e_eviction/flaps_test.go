@@ -173,7 +173,7 @@ func (r result) String() string {
 // on runs the flaps against a new controller of the side, with a separate network.
 func (c campaign) on(t *testing.T, shared *cluster, s side, trouble trouble, prefix string) result {
 	p, kubeconfig := newProxy(t, shared.config)
-	stage := &stage{cluster: shared, diary: newDiary(t, shared.client)}
+	stage := newStage(t, shared)
 	controller := s.start(t, stage, kubeconfig)
 	defer controller.kill()
 	began := time.Now()

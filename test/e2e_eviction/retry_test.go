@@ -30,7 +30,7 @@ func TestDeletesThatFailInARow(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	network, kubeconfig := newProxy(t, c.config)
-	s := &stage{cluster: c, diary: newDiary(t, c.client)}
+	s := newStage(t, c)
 
 	var mu sync.Mutex
 	deletes := map[string][]time.Time{} // times of DELETE requests by path
