@@ -37,8 +37,8 @@ type lane int
 const (
 	// before runs before all other parts.
 	before lane = iota
-	// computing is for tests that only compute. They run at a lower priority than live tests, which
-	// mostly wait and mistake a busy machine for a slow cluster.
+	// computing is for tests that only compute. They run at a slightly lower priority than live
+	// tests, which mostly wait and mistake a busy machine for a slow cluster.
 	computing
 	live
 )
@@ -68,7 +68,7 @@ var parts = []part{
 		// The packages that take longest start first, and the small modules run with them, so that
 		// no long package runs alone on one core at the end.
 		return []command{
-			goTest(".", "-timeout", "40m", "./internal/engine/cycle", "./internal/controller/rebalance", "./cmd/berth",
+			goTest(".", "-timeout", "2h", "./internal/engine/cycle", "./internal/controller/rebalance", "./cmd/berth",
 				"./internal/engine/decide", "./internal/inspect/provision", "./internal/admission",
 				"./internal/scheduler/runner", "./internal/controller/eviction", "./..."),
 			goTest("deploy/pack", anew, "./..."),

@@ -111,7 +111,8 @@ func (r *report) runCommand(p part, c command, o options) time.Duration {
 	}
 	words := c.words
 	if p.lane == computing {
-		words = append([]string{"nice", "-n", "10"}, words...)
+		// A larger number nearly stops these tests while other programs use all processors.
+		words = append([]string{"nice", "-n", "2"}, words...)
 	}
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Dir = filepath.Join(o.root, c.folder)
