@@ -61,10 +61,9 @@ type stage struct {
 
 func newStage(t *testing.T, c *cluster) *stage {
 	s := &stage{cluster: c, diary: newDiary(t, c.client)}
-	ctx, cancel := context.WithCancel(t.Context())
 	var sending sync.WaitGroup
-	t.Cleanup(func() { cancel(); sending.Wait() })
-	sending.Go(func() { s.probe(ctx) })
+	t.Cleanup(sending.Wait) // the context ends before
+	sending.Go(func() { s.probe(t.Context()) })
 	return s
 }
 

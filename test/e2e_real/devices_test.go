@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,17 +58,21 @@ func (c *cluster) devicePlugin() string {
 	c.kubectl("delete", "pod", "urgent")
 	c.apply(fmt.Sprintf(urgentPod, fmt.Sprintf("limits: {%s: 1}", widget)))
 	c.eventually("the pod has no place", func() error {
-		for _, condition := range c.pod("urgent").Status.Conditions {
-			if condition.Type == v1.PodScheduled && condition.Reason == v1.PodReasonUnschedulable {
-				return nil
-			}
+		if !unschedulable(c.pod("urgent")) {
+			return errNotYet
 		}
-		return errNotYet
+		return nil
 	})
 	repaired := time.Now()
 	plugin.Update(devices(v1beta1.Healthy))
 	c.awaitRunning("preemption", 1)
 	return fmt.Sprintf("%s; pod ready %.1f s after the device was repaired", observed, time.Since(repaired).Seconds())
+}
+
+func unschedulable(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(condition v1.PodCondition) bool {
+		return condition.Type == v1.PodScheduled && condition.Reason == v1.PodReasonUnschedulable
+	})
 }
 
 // awaitWidgets waits until pods may have this number of devices on a node.
@@ -295,14 +300,10 @@ func (c *cluster) exampleDriver() string {
 		return nil
 	})
 	c.eventually("the replacement has no place", func() error {
-		for _, pod := range c.pods("example") {
-			for _, condition := range pod.Status.Conditions {
-				if condition.Type == v1.PodScheduled && condition.Reason == v1.PodReasonUnschedulable {
-					return nil
-				}
-			}
+		if !slices.ContainsFunc(c.pods("example"), func(pod v1.Pod) bool { return unschedulable(&pod) }) {
+			return errNotYet
 		}
-		return errNotYet
+		return nil
 	})
 
 	lifted := time.Now()
